@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What codespell checks: whatever is written in the words of docs/glossary.md.
-CODESPELL := functions shared knative tests README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md docs
+CODESPELL := functions shared knative tests examples README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md docs
 
 # What `make unit` runs: the packages without I/O. The tests on random inputs are in tests/properties.
 UNIT := $(addprefix tests/unit/,core evaluation safeguards usecases)
@@ -16,7 +16,7 @@ RELEASE_READY := $(RELEASE)/.ready
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg docs chart index unit test e2e sim chaos bench lint format types layers check audit dist \
+.PHONY: help setup demo demo-svg docs chart index unit test e2e sim chaos bench bench-guard headlamp lint format types layers check audit dist binary krew \
 	release-check release-notes lock clean
 
 help: ## list the targets
@@ -61,6 +61,15 @@ chaos: $(READY) ## kill timers, servers and connections: make chaos MINUTES=60 E
 
 bench: $(READY) ## measure against the peer and the limit, in one run (needs the real servers)
 	@$(BIN)/python -m tests.benchmarks
+
+bench-guard: $(READY) ## fail if a deletion takes much more processor time than recorded (3 minutes, real servers)
+	@$(BIN)/python -m tests.benchmarks --only cpu
+
+headlamp: $(READY) ## build examples/headlamp-plugin and test it in Chromium (3 minutes; needs Node.js and the network)
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cp examples/headlamp-plugin/package.json "$$folder" && \
+	(cd "$$folder" && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error) && \
+	HEADLAMP_MODULES="$$folder/node_modules" $(BIN)/pytest -n 0 -q tests/examples/test_headlamp_page.py \
+	tests/integration/test_headlamp.py
 
 docs: $(READY) ## write docs/reference from the code
 	@$(BIN)/python -m tests.reference
@@ -107,6 +116,26 @@ dist: $(RELEASE_READY) ## make dist/: the wheel, the SBOM of what it needs, and 
 	@helm package knative/chart --destination dist
 	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
+# `uname` in the words of Go, which krew uses.
+SYSTEM = $(shell uname -s | tr A-Z a-z)
+MACHINE = $(shell uname -m | sed -e s/x86_64/amd64/ -e s/aarch64/arm64/)
+
+binary: $(RELEASE_READY) ## make dist/kubectl-ttl_SYSTEM_MACHINE.tar.gz: `kubectl ttl` with its own Python (2 minutes)
+	@rm -rf build && mkdir -p build dist
+	@$(RELEASE)/bin/hatchling build --target wheel --directory build
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --target build/packages -r requirements.txt
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/packages build/*.whl
+	@cp tests/release/program.py build/kubectl-ttl.py
+	@PYTHONPATH=build/packages $(RELEASE)/bin/pyinstaller --noconfirm --log-level ERROR --onedir --name kubectl-ttl --specpath build \
+		--workpath build/work --distpath build/binary --collect-submodules shared --collect-submodules functions \
+		--collect-data shared --add-data $(CURDIR)/build/packages/knative:knative \
+		--add-data $(CURDIR)/build/packages/functions:functions build/kubectl-ttl.py
+	@cp LICENSE build/binary && build/binary/kubectl-ttl/kubectl-ttl --version && build/binary/kubectl-ttl/kubectl-ttl kinds > build/kinds
+	@tar -C build/binary -czf dist/kubectl-ttl_$(SYSTEM)_$(MACHINE).tar.gz LICENSE kubectl-ttl
+
+krew: $(READY) ## print the manifest for krew: sha256sum *.tar.gz | make krew TAG=v0.1.0
+	@$(BIN)/python -m tests.release krew $(TAG)
+
 release-check: $(READY) ## check that the files name the version of a tag: make release-check TAG=v0.1.0
 	@$(BIN)/python -m tests.release check $(TAG)
 
@@ -114,8 +143,8 @@ release-notes: $(READY) ## print the section of a tag in CHANGELOG.md: make rele
 	@$(BIN)/python -m tests.release notes $(TAG)
 
 lock: ## renew the lock files from pyproject.toml (needs uv)
-	$(LOCK) pyproject.toml -o requirements.txt
-	$(LOCK) pyproject.toml --extra demo --group dev -o requirements-dev.txt
+	$(LOCK) pyproject.toml --extra otel -o requirements.txt
+	$(LOCK) pyproject.toml --extra demo --extra otel --group dev -o requirements-dev.txt
 	$(LOCK) --group pyproject.toml:release -o requirements-release.txt
 
 clean: ## remove what setup and the tools made

@@ -3,6 +3,7 @@
 import functions_framework.aio
 
 from shared.adapters.events.cloudevents import Event, parse_object
+from shared.adapters.events.proof_events import parse_proof
 from shared.bootstrap.start import start
 from shared.messages import Message
 
@@ -13,4 +14,4 @@ process = start()
 @process.answering
 async def schedule(event: Event) -> Message | None:
     """Accept an object as its source reported it; answer with `timer.set`, or with nothing."""
-    return await process.schedule(parse_object(event))
+    return await process.schedule(parse_object(event), parse_proof(event))

@@ -56,12 +56,16 @@ class TryLaterError(TtlError):
         retry_after_seconds: How long to wait at the least.
         outage: What is wrong with an archive as a whole: without its name, and without the key of any object. Empty if
             the error is about one key or one request.
+        is_overload: Whether the API server refused the request because it has too many of them.
     """
 
-    def __init__(self, message: str, *, retry_after_seconds: float = 1.0, outage: str = "") -> None:
+    def __init__(
+        self, message: str, *, retry_after_seconds: float = 1.0, outage: str = "", is_overload: bool = False
+    ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.outage = outage
+        self.is_overload = is_overload
 
 
 class UnreachableLogError(TryLaterError):

@@ -11,6 +11,8 @@ from functools import cache
 from typing import Any
 
 from shared.adapters.kubernetes.watched_versions import Memory
+from shared.core.audited import Audited
+from shared.core.forecast import Forecast
 from shared.core.kinds.inheritance import TtlSourceKind
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, ref_of
@@ -19,7 +21,7 @@ from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
 from shared.devserver.apiserver.versions import copied
 from shared.errors import PermanentError
 from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped, Timer, TimerKey
-from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable, Verdict
+from shared.ports import EventLevel, JournalResult, Page, Propagation, Refusal, Report, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, kind_rules, namespace
 from tests.store_cluster import PAGE_SIZE, StoreCluster
 
@@ -126,6 +128,10 @@ class FakeCluster(StoreCluster):
     def fail(self, verb: str, error: Exception, *, on: str = "") -> None:
         """Let the verb fail from now on, for one name or plural, or for all."""
         self._failures.append((verb, on, error))
+
+    def stop_failing(self) -> None:
+        """Let no verb fail any more."""
+        self._failures.clear()
 
     @property
     def names(self) -> set[str]:
@@ -348,11 +354,15 @@ class FakeTelemetry:
     deletions: list[ObjectDeleted] = field(default_factory=list)
     stops: list[ObjectStopped] = field(default_factory=list)
     archives: list[ObjectArchived] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
     unarchived: list[tuple[str, str, bool]] = field(default_factory=list)
     missed: int = 0
     problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     swept_kinds: list[str] = field(default_factory=list)
     sweeps: list[dict[str, int]] = field(default_factory=list)
+    wholes: list[bool] = field(default_factory=list)
+    forecasts: list[dict[tuple[str, str], list[int]]] = field(default_factory=list)
     timers_due: list[datetime] = field(default_factory=list)
     finalizers: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
@@ -361,6 +371,9 @@ class FakeTelemetry:
     unknown_namespaces: list[dict[str, str]] = field(default_factory=list)
     usage_ticks: list[dict[str, int]] = field(default_factory=list)
     windows: list[float] = field(default_factory=list)
+    paces: list[tuple[str, int]] = field(default_factory=list)
+    stop_details: list[str] = field(default_factory=list)
+    journal: Counter[JournalResult] = field(default_factory=Counter)
     breaker_open: bool | None = None
     is_stopped: bool | None = None
 
@@ -379,14 +392,19 @@ class FakeTelemetry:
         self.note(by, f"{verdict} {ref} {ref.uid} {reason} {detail}")
         self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by, ref.uid))
 
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+    def audited(self, verdict: Verdict, ref: ObjectRef, audited: Audited, *, by: str) -> None:
+        self.note(by, f"{verdict} {ref} {ref.uid} audit-only {audited.rule}")
+        self.records.append(Recorded(str(verdict), ref.name, "audit-only", audited.summary, by, ref.uid))
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
         self.note(by, f"deleted {deleted.ref} {deleted.ref.uid} {deleted.reason} missed={missed}")
-        self.finalizers.extend(finalizers)
+        self.finalizers.extend(deleted.finalizers)
         self.deletions.append(deleted)
         self.missed += missed
 
-    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+    def object_stopped(self, stopped: ObjectStopped, *, by: str, detail: str = "") -> None:
         self.note(by, f"stopped {stopped.ref} {stopped.ref.uid}")
+        self.stop_details.append(detail)
         self.stops.append(stopped)
 
     def archived(self, archived: ObjectArchived, *, size: int, by: str) -> None:
@@ -396,6 +414,19 @@ class FakeTelemetry:
     def not_archived(self, ref: ObjectRef, archive: str, finished_at: datetime | None, *, failed: bool = False) -> None:
         self.note("archive", f"not archived {ref} {ref.uid} in {archive} failed={failed}")
         self.unarchived.append((ref.name, archive, failed))
+
+    def refused(self, refusal: Refusal, *, by: str) -> None:
+        self.note(by, f"refused {refusal.ref} {refusal.ref.uid} {refusal.message}")
+        self.refusals.append(refusal)
+
+    def reported(self, report: Report, *, by: str, level: EventLevel = "Warning") -> None:
+        self.note(by, f"reported {report.ref} {report.ref.uid} {report.reason} {report.message}")
+        self.reports.append(report)
+
+    @property
+    def events(self) -> list[tuple[ObjectRef, str, str]]:
+        """The reports of decisions, each once: the object, the reason and the message."""
+        return list({one.id: (one.ref, str(one.reason), one.message) for one in self.reports}.values())
 
     def problem(self, message: str, **fields: object) -> None:
         self.note("problem", f"{message} {fields}")
@@ -411,10 +442,18 @@ class FakeTelemetry:
     def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
         self.note("sweep", f"ended: {dict(counts)} whole={whole}")
         self.sweeps.append(dict(counts))
+        self.wholes.append(whole)
+
+    def forecast(self, forecast: Forecast) -> None:
+        self.forecasts.append(forecast.counts)
 
     def delayed(self, ref: ObjectRef, seconds: float) -> None:
         self.note("budget", f"{ref} {ref.uid} in {seconds:.3f} s")
         self.waits.append(seconds)
+
+    def paced(self, rule: KindRule, permits: int, *, before: int, most: int) -> None:
+        self.note("pace", f"{rule.name} {before} -> {permits} of {most}")
+        self.paces.append((rule.name, permits))
 
     def breaker(self, *, is_open: bool) -> None:
         self.breaker_open = is_open
@@ -435,6 +474,9 @@ class FakeTelemetry:
     def recreate_loop(self, ref: ObjectRef) -> None:
         self.note("recreation", f"{ref} {ref.uid}")
         self.loops.append(ref.name)
+
+    def journaled(self, result: JournalResult, count: int = 1) -> None:
+        self.journal[result] += count
 
     def verdicts(self) -> list[tuple[str, str]]:
         return [(each.verdict, each.reason) for each in self.records]

@@ -5,15 +5,13 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+from tests.certificates import write_certificate
+from tests.loopback import answering_with
 
 LINE = b"2026-03-14T15:09:26.000Z one line of a log, and no more than that\n"
 BLOCK = LINE * 1_000
@@ -42,7 +40,7 @@ class Kubelet:
     queries: list[dict[str, str]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        _, pod, container = request.match_info["path"].split("/")
+        _, pod, container = request.path.removeprefix("/containerLogs/").split("/")
         self.queries.append(dict(request.query))
         if refusal := self.refusals.get(f"{pod}/{container}"):
             return _last(web.Response(status=refusal[0], text=refusal[1]))
@@ -80,16 +78,8 @@ def _last(response: _Response) -> _Response:
 @asynccontextmanager
 async def serving(kubelet: Kubelet, folder: Path, *, port: int = 0) -> AsyncIterator[int]:
     """Serve the logs until the block ends, at a free port if none is given; gives the port."""
-    app = web.Application()
-    app.router.add_get(r"/containerLogs/{path:.*}", kubelet.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=_tls(folder)).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-        await asyncio.sleep(0.1)  # TLS connections close some turns of the loop later
+    async with answering_with(kubelet.answer, tls=_tls(folder), port=port, shutdown_timeout=0.1) as url:
+        yield int(url.rpartition(":")[2])
 
 
 def node(name: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -103,14 +93,6 @@ def node(name: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _tls(folder: Path) -> ssl.SSLContext:
     """A certificate that signs itself: kube-apiserver checks none unless it has --kubelet-certificate-authority."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "node")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    certificate = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
-    pem = folder / "kubelet.pem"
-    no_encryption = serialization.NoEncryption()
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_encryption)
-    pem.write_bytes(private + certificate.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
+    context.load_cert_chain(*write_certificate(folder, "node"))
     return context

@@ -1,9 +1,7 @@
 """Real nats-servers on loopback, for the tests that need one."""
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -11,27 +9,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from shared.devserver.real_servers import ASSETS_VARIABLE, find_program
+from shared.devserver.ports import free_port
+from shared.devserver.real_servers import find_program
 from tests.builders import not_none
+from tests.proc import memory_kb
+from tests.required import PLACES, required
 
 NATS_PROGRAM = "nats-server"
 
 
 def required_nats_program() -> Path:
     """The binary; without it the test is skipped, and in CI it fails."""
-    program = find_program(NATS_PROGRAM)
-    if program is None:
-        reason = f"no {NATS_PROGRAM} in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
-        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    return not_none(program)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    return required(find_program(NATS_PROGRAM), f"no {NATS_PROGRAM} in {PLACES}")
 
 
 class NatsServer:
@@ -92,8 +81,7 @@ class NatsServer:
         not_none(self._process).wait()
 
     def rss_bytes(self) -> int:
-        status = Path(f"/proc/{not_none(self._process).pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+        return memory_kb(not_none(self._process).pid, "VmRSS") * 1024
 
     def stop(self) -> None:
         if self._process and self._process.poll() is None:

@@ -41,7 +41,7 @@ class Block:
     @property
     def place(self) -> str:
         """For the id of a test."""
-        return f"{self.page.relative_to(DOCS)}:{self.line}"
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
     def file(self) -> str:

@@ -1,7 +1,7 @@
 """The Cluster port over the store of the embedded API server, without HTTP."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.utils import format_datetime
@@ -64,6 +64,7 @@ class StoreCluster:
     ) -> None:
         self.store = store
         self.memory = memory
+        self.journaled: list[dict[str, Any]] = []
         self.page_size = page_size
         self.server_clock = ServerClock(monotonic)
         self._discovery = Discovery(self._ask, monotonic)
@@ -85,6 +86,10 @@ class StoreCluster:
             return None
         read_at, cached = await self._time.now(due_at), self.memory.get(ref.uid)
         return None if cached is None or read_at is None else Snapshot(parse_json(cached), self.time_of(read_at))
+
+    async def present(self, obj: dict[str, Any], *, due_at: datetime) -> Snapshot | None:
+        read_at = await self._time.now(due_at)
+        return None if read_at is None else Snapshot(obj, self.time_of(read_at))
 
     async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         uid, version = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion")
@@ -207,6 +212,9 @@ class StoreCluster:
         }
         with suppress(ConflictError):
             await self.request("POST", "Event", ref, lambda: self.write_event(ref.namespace or "default", event))
+
+    async def create_event(self, event: Mapping[str, Any]) -> None:
+        self.journaled.append(dict(event))
 
     async def read_version(self) -> None:
         """GET /version, as `KubernetesCluster.check` does."""

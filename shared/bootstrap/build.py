@@ -2,7 +2,11 @@
 
 import functools
 import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
+from shared.adapters.kubernetes.journal import EventJournal
+from shared.adapters.telemetry.journaled import JournaledTelemetry, ReportingTelemetry
 from shared.bootstrap.archives import OpenedArchives
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.installation_events import InstallationEvents
@@ -12,9 +16,14 @@ from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.timing import sweep_ahead
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
-from shared.ports import Cluster
+from shared.ports import Cluster, Telemetry
+from shared.safeguards.pace import Pace
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime
+
+if TYPE_CHECKING:
+    from shared.evaluation.proofs import Proofs
+    from shared.usecases.audit_reports import AuditReports
 
 
 def build(config: ProcessConfig) -> Process:
@@ -40,6 +49,11 @@ def build(config: ProcessConfig) -> Process:
     async def build_children() -> Children:
         return Children(await cluster(), config.kinds)
 
+    async def build_reports() -> "AuditReports":
+        from shared.bootstrap.sweep import build_audit_reports  # noqa: PLC0415 - only a sweep needs it
+
+        return build_audit_reports(await cluster(), config)
+
     async def build_safeguards() -> Safeguards:
         from shared.adapters.kubernetes import state_configmap as state  # noqa: PLC0415 - loads the HTTP client
 
@@ -52,16 +66,30 @@ def build(config: ProcessConfig) -> Process:
             horizon=sweep_ahead(settings.sweep_interval),
         )
 
+    async def build_proofs() -> "Proofs":
+        from shared.bootstrap import proofs  # noqa: PLC0415 - only a process with a key needs it
+
+        return proofs.build_proofs(config, await evaluator(), await cluster())
+
     cluster = Once(build_cluster, config.cluster)
+    evaluator = Once(build_evaluator)
+    journal = None if settings.dry_run else EventJournal(cluster, config.telemetry)
+    if journal is not None:
+        recording = JournaledTelemetry if settings.journal else ReportingTelemetry
+        config = replace(config, telemetry=cast("Telemetry", recording(config.telemetry, journal)))
     archives = config.archives or OpenedArchives(settings.cluster_name)
     events = InstallationEvents(settings, cluster)
     return Process(
         config=config,
         cluster=cluster,
-        evaluator=Once(build_evaluator),
+        evaluator=evaluator,
         safeguards=Once(build_safeguards),
+        pace=Pace(config.telemetry),
+        proofs=Once(build_proofs),
         engine=TimerEngine(settings, config.clock, config.timers),
         events=events,
         archives=archives,
         children=Once(build_children),
+        journal=journal,
+        audit_reports=Once(build_reports),
     )

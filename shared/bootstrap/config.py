@@ -33,7 +33,7 @@ class ProcessConfig:
         policies: The policy file; None if the settings name none.
         clock: The clock.
         telemetry: Reports decisions and problems.
-        metrics: The metrics, which are also the telemetry; None if the settings name no port for them.
+        metrics: The metrics, which are also the telemetry; None if they are neither served nor pushed.
         namespace: The only namespace that this process handles; empty for all namespaces.
         home_namespace: The namespace of the shared state and of the brake. If it is empty, the state is kept in
             memory only, as in a demo whose API server ends with it.
@@ -101,8 +101,8 @@ def read_config(settings: Settings, *, telemetry: Telemetry | None = None, **por
         raise SettingsError(f"TTL_KINDS: {error}") from None
     report: Telemetry = telemetry or LogTelemetry()
     metrics = policies = None
-    if settings.metrics_port is not None:
-        from shared.adapters.telemetry.metrics import Metrics  # noqa: PLC0415 - 50 ms that only a scraped process needs
+    if settings.metrics_port is not None or settings.sends_metrics:
+        from shared.adapters.telemetry.metrics import Metrics  # noqa: PLC0415 - 50 ms that only a measured process needs
 
         report = metrics = Metrics(report, kinds=kinds, sweep_interval=settings.sweep_interval)
     if settings.policy is not None:

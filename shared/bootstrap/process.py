@@ -18,9 +18,10 @@ from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.timing import horizon
-from shared.messages import TimersSet
-from shared.ports import Archives, Cluster, FiredTask, Publisher, Timers
+from shared.messages import Proof, TimersSet
+from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers
 from shared.usecases.schedule import schedule
+from shared.usecases.sweep_chains import SweepChains
 from shared.usecases.sweep_pages import LargePages
 from shared.usecases.timers import fire_task, set_timers
 
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from shared.adapters.kubernetes.access import Access
     from shared.evaluation.children import Children
     from shared.evaluation.evaluator import Evaluator
+    from shared.evaluation.proofs import Proofs
+    from shared.safeguards.pace import Pace
     from shared.safeguards.safeguards import Safeguards
     from shared.usecases.archive import Archival
+    from shared.usecases.audit_reports import AuditReports
     from shared.usecases.byte_gate import ArchiveGates
     from shared.usecases.deadletter import DeadLetters
     from shared.usecases.enforce import Enforcement
@@ -50,10 +54,14 @@ class Process:
         cluster: Returns the Kubernetes API.
         evaluator: Returns the evaluator, with its caches.
         safeguards: Returns the safeguards.
+        pace: Gives the permits for deletions.
+        proofs: Returns what deletes objects without reading them; only for a process with a key.
         engine: The timer engine.
         events: Writes Kubernetes Events about the installation.
         archives: The archives of the policy.
         children: Returns what finds the children of an object.
+        audit_reports: Returns what writes the reports of rules with audit.
+        journal: Writes Kubernetes Events about deletions, stops, archives, refusals and reports; None in a dry run.
         functions: The functions that were loaded for this process, by name, for a broker in this process.
     """
 
@@ -61,12 +69,17 @@ class Process:
     cluster: Once[Cluster]
     evaluator: "Once[Evaluator]"
     safeguards: "Once[Safeguards]"
+    pace: "Pace"
+    proofs: "Once[Proofs]"
     engine: TimerEngine
     events: InstallationEvents
     archives: Archives
     children: "Once[Children]"
+    audit_reports: "Once[AuditReports]"
+    journal: Journal | None = None
     functions: dict[str, Respond] = field(default_factory=dict, init=False)
     _large_pages: LargePages = field(default_factory=LargePages)
+    _chains: SweepChains = field(default_factory=SweepChains)
     _usage_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def access(self) -> "Access | None":
@@ -79,15 +92,12 @@ class Process:
 
         return None if self.config.cluster else get_access(self.config.settings)
 
-    # Events in and out
-
     def answering(self, function: Function, read: Read = parse_event) -> "Callable[[Request], Awaitable[Response]]":
         """Make an HTTP function, with the admission and the metrics of this process; see `answers.answering`.
 
         The function is added to `functions` too.
         """
-        observe = self.config.metrics.answered if self.config.metrics else None
-        admit = self.config.admit
+        admit, observe = self.config.admit, self.config.metrics.answered if self.config.metrics else None
         self.functions[function.__name__] = responding(function, read=read, admit=admit, observe=observe)
         return answering(function, read=read, admit=admit, observe=observe)
 
@@ -101,17 +111,17 @@ class Process:
 
     @cached_property
     def _sink(self) -> Publisher:
-        return self._build_sink()
+        return self._measured(build_publisher(self.config.settings, self.cluster))
 
-    def _build_sink(self, **options: float) -> Publisher:
-        publisher = build_publisher(self.config.settings, self.cluster, **options)
+    def _measured(self, publisher: Publisher) -> Publisher:
         return self.config.metrics.measuring(publisher) if self.config.metrics else publisher
 
-    async def schedule(self, obj: object) -> TimersSet | None:
+    async def schedule(self, obj: object, proof: Proof | None = None) -> TimersSet | None:
         """See `shared.usecases.schedule`."""
         config, evaluator = self.config, self.evaluator.made
         return await schedule(
             obj,
+            proof,
             catalogue=config.catalogue,
             clock=config.clock,
             telemetry=config.telemetry,
@@ -124,16 +134,12 @@ class Process:
         """Set the timers of an event, if it has any, or fire the timer of a task; see `shared.usecases.timers`."""
         if wanted is None:
             return
+        timers, config = self.start_timers(), self.config
         if isinstance(wanted, FiredTask):
-            await fire_task(wanted, timers=self.start_timers())
+            await fire_task(wanted, timers=timers)
             return
-        await set_timers(
-            wanted,
-            timers=self.start_timers(),
-            clock=self.config.clock,
-            horizon=horizon(self.config.settings.sweep_interval),
-            telemetry=self.config.telemetry,
-        )
+        ahead = horizon(config.settings.sweep_interval)
+        await set_timers(wanted, timers=timers, clock=config.clock, horizon=ahead, telemetry=config.telemetry)
 
     async def expiry(self, by: str = "expire") -> "Expiry":
         """Make the use case that deletes due objects, for the named function."""
@@ -149,6 +155,8 @@ class Process:
             by=by,
             namespace=self.config.namespace,
             safeguards=await self.safeguards(),
+            pace=self.pace,
+            proofs=await self.proofs() if self.config.settings.proof_key else None,
         )
 
     async def enforcement(self) -> "Enforcement":
@@ -164,8 +172,7 @@ class Process:
         from shared.usecases.archive_writer import ArchiveWriter
         from shared.usecases.object_handler import shared_fields
 
-        expiry = await self.expiry("archive")
-        gates = self._archive_gates
+        expiry, gates = await self.expiry("archive"), self._archive_gates
         writer = ArchiveWriter(self.archives, await self.children(), PodLogs(expiry.cluster), gates)
         return Archival(**shared_fields(expiry), writer=writer, gate=gates.objects)
 
@@ -177,24 +184,9 @@ class Process:
 
     async def sweeper(self) -> "Sweep":
         """Make the use case that lists all objects and deletes those that are due."""
-        from shared.usecases.sweep import Sweep
+        from shared.bootstrap.sweep import build_sweep
 
-        expiry = await self.expiry("sweep")
-        return Sweep(
-            cluster=expiry.cluster,
-            catalogue=expiry.catalogue,
-            evaluator=expiry.evaluator,
-            clock=expiry.clock,
-            telemetry=expiry.telemetry,
-            expiry_with=lambda telemetry: replace(expiry, telemetry=telemetry),
-            publisher=self.published(),
-            interval=self.config.settings.sweep_interval,
-            concurrency=self.config.settings.concurrency,
-            namespace=self.config.namespace,
-            write_event=self.events.write_swept,
-            large_pages=self._large_pages,
-            dry_run=expiry.dry_run,
-        )
+        return await build_sweep(self, self._large_pages, self._chains)
 
     @cached_property
     def dead_letters(self) -> "DeadLetters":
@@ -209,41 +201,20 @@ class Process:
 
         return await build_usage(self, self._usage_turn)
 
-    # From start to end
-
     def start_timers(self) -> Timers:
         """Start the timer engine in the running loop."""
         from shared.adapters.timers.limits import TIMER_PUBLISH_SECONDS_MAX
 
         if self.engine.timers:
             return self.engine.timers
-        return self.engine.start(self.config.publisher or self._build_sink(seconds_max=TIMER_PUBLISH_SECONDS_MAX))
-
-    def serve_metrics(self) -> Callable[[], None]:
-        """Serve the metrics, if the settings name a port for them.
-
-        Returns:
-            A function that stops the server.
-
-        Raises:
-            TtlError: The port is in use.
-        """
-        metrics, port, policies = self.config.metrics, self.config.settings.metrics_port, self.config.policies
-        if not (metrics and port):
-            return lambda: None
-        metrics.count_timers(lambda: self.engine.timers)
-        metrics.watch_shared_state(self._report_safeguards)
-        if policies is not None:
-            metrics.watch_policy(lambda: policies.is_good)
-        return metrics.serve(port)
-
-    async def _report_safeguards(self) -> None:
-        """Report the shared state of the safeguards, if this process has used them."""
-        if self.safeguards.made:
-            await self.safeguards.made.report()
+        if self.config.publisher:
+            return self.engine.start(self.config.publisher)
+        sink = build_publisher(self.config.settings, self.cluster, seconds_max=TIMER_PUBLISH_SECONDS_MAX)
+        return self.engine.start(self._measured(sink), sink.close)
 
     async def end(self) -> None:
-        """End the work of this process in a few seconds: stop the timers, and write the shared state."""
+        """End the work of this process in a few seconds: stop the timers, write the shared state and the journal."""
         await self.engine.stop()
-        if self.safeguards.made:
-            await self.safeguards.made.flush()
+        for part in (self.safeguards.made, self.journal):
+            if part is not None:
+                await part.flush()

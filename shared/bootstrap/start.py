@@ -5,7 +5,7 @@ import atexit
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -15,7 +15,9 @@ from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.bootstrap.admission import build_admission
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
+from shared.bootstrap.exports import start_exports
 from shared.bootstrap.garbage import collect_rarely
+from shared.bootstrap.metrics_server import serve_metrics
 from shared.bootstrap.process import Process
 from shared.errors import TtlError
 
@@ -52,13 +54,14 @@ def start(*needs: Callable[[Process], object]) -> Process:
     try:
         settings = read_settings()
         process = build(read_config(settings, admit=build_admission(settings)))
-        process.serve_metrics()
+        serve_metrics(process)
+        end_exports = start_exports(process)
         for need in needs:
             need(process)
     except TtlError as error:
         _log_last(error)
         raise
-    _end_on_sigterm(process)
+    _end_on_sigterm(process, end_exports)
     if process.engine.timers:
         _end_with_engine(process)
     collect_rarely()
@@ -73,7 +76,7 @@ def _log_last(error: TtlError) -> None:
     atexit.register(log.critical, "%s", error) if is_json() else atexit.register(sys.stderr.write, f"{error}\n")
 
 
-def _end_on_sigterm(process: Process) -> None:
+def _end_on_sigterm(process: Process, end_exports: Callable[[], Awaitable[None]]) -> None:
     """On SIGTERM, end the work of the process before the process: uvicorn waits for requests, but not for timers.
 
     If a request in flight deletes an object after that, the shared state does not contain the deletion. Knative ends
@@ -85,6 +88,7 @@ def _end_on_sigterm(process: Process) -> None:
     async def stop() -> None:
         try:
             await process.end()
+            await end_exports()
         finally:
             signal.raise_signal(signal.SIGTERM)
 

@@ -1,7 +1,7 @@
 """Start and stop the timer engine of a process."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from shared.adapters.config.settings import Settings, SettingsError
@@ -18,50 +18,58 @@ class TimerEngine:
     Args:
         settings: The settings, with the address of the timers.
         clock: The clock.
-        timers: Another engine that already runs, if any.
+        timers: An engine that another part runs, if any. It is used as it is: this object does not start or stop it.
 
     Attributes:
-        timers: The timers; None if the engine is not running.
+        timers: The engine after `start`, or the given one; None before `start` and after `stop`.
+        name: The name of the engine that TTL_TIMERS selects.
     """
 
     def __init__(self, settings: Settings, clock: Clock, timers: Timers | None = None) -> None:
-        self.timers = timers
+        self.timers, self.name = timers, (settings.timers or DEFAULT_ADDRESS).engine
         self._settings, self._clock = settings, clock
         self._running: tuple[DurableTimers, asyncio.Task[None]] | None = None
+        self._close_publisher: Callable[[], Awaitable[None]] | None = None
 
-    def start(self, publisher: Publisher) -> Timers:
-        """Start the engine in the running loop, if it is not running.
+    def start(self, publisher: Publisher, close: Callable[[], Awaitable[None]] | None = None) -> Timers:
+        """Start the engine in the running loop, unless there is one; then the arguments are not used.
 
         Args:
             publisher: Publishes the timers that fire.
+            close: Closes the publisher when the engine has stopped; None if the publisher has other users.
+
+        Raises:
+            TtlError: As `build_timers` does.
         """
         if self.timers is None:
             timers = build_timers(self._settings, self._clock, publisher)
+            self._close_publisher = close
             self._running = timers, asyncio.get_running_loop().create_task(timers.run(), name="timers")
             self.timers = timers
         return self.timers
 
     async def ended(self) -> None:
-        """Wait until the engine ends, and raise the error that ended it; return at once if it is not running."""
+        """Wait until the engine that `start` started ends, and raise its error; return at once if there is none."""
         if self._running:
             await asyncio.shield(self._running[1])
 
     async def stop(self) -> None:
-        """Finish the deliveries in flight, and close the engine."""
+        """Finish the deliveries in flight, and close the engine and its publisher. `ended` raises an engine's error."""
         if self._running:
             timers, task = self._running
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task])
             await timers.close()  # a task that is cancelled before its first step closes nothing
             self._running = self.timers = None
+            if self._close_publisher:
+                await self._close_publisher()
 
 
 def build_timers(settings: Settings, clock: Clock, publisher: Publisher) -> DurableTimers:
     """Make the engine of TTL_TIMERS; only the chosen engine and its client library are imported.
 
     Raises:
-        TtlError: The engine cannot be opened.
+        TtlError: The timer file cannot be opened, or a setting is missing. No server is contacted.
     """
     match settings.timers or DEFAULT_ADDRESS:
         case SqliteAddress(path):

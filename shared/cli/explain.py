@@ -7,7 +7,7 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.input.command import command
-from shared.cli.input.documents import open_file, read_documents
+from shared.cli.input.documents import open_file, read_documents, seekable
 from shared.cli.input.options import (
     Options,
     context_namespace_option,
@@ -17,10 +17,10 @@ from shared.cli.input.options import (
     read_policy,
     references_dir_option,
 )
-from shared.cli.objects.explanation import print_explanations
-from shared.cli.objects.offline import find_offline
+from shared.cli.objects.explanation_printer import ExplanationPrinter
+from shared.cli.objects.offline_stream import OfflineStream, read_namespaces
 from shared.cli.objects.preview import no_cyclic_collection
-from shared.cli.output.messages import inform, show_count
+from shared.cli.output.messages import inform, show_count, show_progress
 from shared.core.objects import parse_instant
 
 
@@ -57,19 +57,26 @@ async def explain(
     if filename is not None:
         if target:
             raise click.UsageError("expected either KIND/NAME or -f FILE, got both")
-        kinds = known_kinds(options.kinds_dir)
-        in_force = read_policy(options.policy, kinds)
-        with sys.stdin if filename == "-" else open_file(filename) as stream:
-            moment = now or SystemClock().now()
-            with no_cyclic_collection():
-                documents = list(show_count(read_documents(stream, filename)))
-                if not documents:
-                    inform(f"note: {filename} has no objects")
-                found = await find_offline(documents, kinds=kinds, now=moment, policy=in_force)
-                print_explanations([(one, None) for one in found], output)
+        await _explain_file(options, filename, now or SystemClock().now(), output)
         return
     if now is not None:
         raise click.UsageError("--now requires -f: for an object of a cluster, the cluster's clock counts")
     from shared.cli.objects.live_explanation import explain_live  # noqa: PLC0415 - `-f` needs no cluster
 
     await explain_live(options, target, output)
+
+
+async def _explain_file(options: Options, filename: str, now: datetime, output: str) -> None:
+    """Print the decisions about the objects of a file while it is read."""
+    kinds = known_kinds(options.kinds_dir)
+    policy = read_policy(options.policy, kinds)
+    printer = ExplanationPrinter(output)
+    with sys.stdin if filename == "-" else open_file(filename) as opened, no_cyclic_collection():
+        stream = seekable(opened)
+        decider = OfflineStream(kinds, now, policy, read_namespaces(stream, filename))
+        async for found in decider.find(show_count(read_documents(stream, filename))):
+            show_progress("")
+            printer.print([(one, None) for one in found])
+        if not decider.is_any:
+            inform(f"note: {filename} has no objects")
+    printer.end()

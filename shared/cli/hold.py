@@ -1,12 +1,17 @@
 """`hold` and `release`: keep one object, and end that."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
+from shared.adapters.config.settings import read_settings
+from shared.adapters.kubernetes.state_configmap import read_contents
 from shared.adapters.kubernetes.state_configmap import release as release_breaker
+from shared.cli.deleters.brakes import find_brake_namespaces
 from shared.cli.input.command import command
-from shared.cli.input.options import Options, context_namespace_option, home_namespace, namespace_option, object_options
+from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options
 from shared.cli.input.target import connected, split_target
 from shared.cli.objects.deadline_report import describe_held_deadline
 from shared.cli.objects.edited_object import connected_target, describe_override, echo_decision
@@ -20,7 +25,11 @@ from shared.core.ttl import edits
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, RUN
+from shared.safeguards.state_schema import StateContents
 from shared.usecases.hold import Written, hold_object
+
+if TYPE_CHECKING:
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 
@@ -58,7 +67,8 @@ async def hold(options: Options, *, target: tuple[str, ...], reason: str) -> Non
 @_TARGET
 @click.option("--breaker", is_flag=True, help="Instead: release a breaker that tripped.")
 @namespace_option(
-    f"Default: the context's; with --breaker, $TTL_NAMESPACE, else {HOME}. For `run`: its --lease-namespace."
+    "Default: the context's. With --breaker: $TTL_NAMESPACE, else the only namespace with an open breaker, among "
+    f"{HOME}, {RUN}, and those of each `run`."
 )
 @object_options
 async def release(options: Options, *, target: tuple[str, ...], breaker: bool) -> None:
@@ -87,14 +97,41 @@ def _usage_kind_of(target: tuple[str, ...]) -> KindRule | None:
 
 
 async def _release_breaker(options: Options) -> None:
-    namespace = options.namespace or home_namespace()
     async with connected(options) as cluster:
+        namespace = options.namespace or await _find_open_breaker(cluster)
         trip = await release_breaker(cluster, namespace)
     if trip is None:
-        home = home_namespace()
-        elsewhere = f"for an installation, set -n {home}" if namespace == RUN else f"for a `run`, set -n {RUN}"
-        raise TtlError(f"no breaker is open in namespace {namespace}; {elsewhere}")
+        raise TtlError(f"no breaker is open in namespace {namespace}; for another namespace, set -n")
     echo(f"the breaker in namespace {namespace} is released; nothing was deleted {trip}")
+
+
+async def _find_open_breaker(cluster: "KubernetesCluster") -> str:
+    """Find the only namespace with an open breaker: a person decides about each breaker alone.
+
+    If $TTL_NAMESPACE names a namespace, it is that one.
+
+    Raises:
+        TtlError: None is open, or several are, or a state or the list of Leases cannot be read.
+    """
+    if named := read_settings().home_namespace:
+        return named
+    found = await find_brake_namespaces(cluster, "")
+    states = await asyncio.gather(*(read_contents(cluster, one) for one in found.namespaces), return_exceptions=True)
+    by_name = dict(zip(found.namespaces, states, strict=True))
+    opened = [name for name, state in by_name.items() if isinstance(state, StateContents) and state.trip]
+    unread = [f"namespace {name}: {one}" for name, one in by_name.items() if isinstance(one, BaseException)]
+    unread += [f"the Leases of each `run`: {found.problem}"] if found.problem else []
+    places = ", ".join(opened) or "none"
+    if unread:
+        raise TtlError(
+            f"not all breakers could be read; open: {places}; set -n to the namespace to release. "
+            f"Not read: {printable('; '.join(unread))}"
+        )
+    if len(opened) > 1:
+        raise TtlError(f"breakers are open in the namespaces {places}: set -n to one of them")
+    if not opened:
+        raise TtlError(f"no breaker is open in the namespaces {', '.join(by_name)}; for another one, set -n")
+    return opened[0]
 
 
 def _check_hold(written: Written, rule: KindRule, field: str, *, deleting_owners: Sequence[DeletingOwner]) -> None:

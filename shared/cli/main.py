@@ -32,6 +32,10 @@ COMMANDS = {
         "explain:explain",
         "Show the decision about an object, its reason and what to do; then its finish time, its TTL and its deadline.",
     ),
+    "deleted": CommandPlace(
+        "deleted:deleted",
+        "Show what was deleted, when and why. Of an object that is named: all facts of its deletion.",
+    ),
     "references": CommandPlace(
         "references:references",
         "Show which objects refer to a Secret or a ConfigMap, and by which field; or since when it is unused.",
@@ -59,13 +63,32 @@ COMMANDS = {
         "Set the TTL of an object: how long it is kept after it finishes. Or set its deadline: how long it may run.",
     ),
     "archive": CommandPlace("archive.group:archive", "List, print, compare, check and restore archived objects."),
+    "pending": CommandPlace(
+        "timers.ls:ls",
+        "List pending timers, with their number for each purpose, and when the first of them is due.",
+    ),
+    "top": CommandPlace(
+        "top:top", "Show which namespaces and kinds pile up the most finished objects, until Ctrl-C. Deletes nothing."
+    ),
+    "ui": CommandPlace(
+        "ui.command:ui",
+        "Show deletions, the forecast and the state of the deleters in the browser, until Ctrl-C. Read-only.",
+    ),
     "timers": CommandPlace("timers.group:timers", "List, move and back up pending timers."),
+    "import": CommandPlace(
+        "importers.import_command:import_policy",
+        "Write a policy from the configuration of another cleaner to standard output. Changes nothing in the cluster.",
+    ),
     "kinds": CommandPlace(
         "kinds:kinds", "List the kind rules, explain one, test a rule, or print the manifests of a kind."
     ),
     "doctor": CommandPlace(
         "doctor:doctor",
         "Check an installation: one line for each check, and below each problem the command that fixes it.",
+    ),
+    "completion": CommandPlace(
+        "completion.command:completion",
+        "Print the script that completes commands, options, kinds, namespaces and objects in bash, zsh or fish.",
     ),
 }
 """Each command with its place, and the first paragraph of its help."""

@@ -1,7 +1,6 @@
 """`run`: watch, timers, sweep and deletion in one process, on the cluster of the current context."""
 
 import asyncio
-import hashlib
 import logging
 import os
 import socket
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from shared.adapters.config.settings import read_settings, state_folder
+from shared.adapters.config.settings import read_settings
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.watched_versions import Memory
@@ -21,6 +20,8 @@ from shared.adapters.timers.sqlite.file import TimerFile
 from shared.adapters.timers.sqlite.lock import OwnedError
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig, read_config
+from shared.bootstrap.exports import start_exports
+from shared.bootstrap.metrics_server import serve_metrics
 from shared.bootstrap.process import Process
 from shared.cli.deleters.brakes import find_stop
 from shared.cli.input.command import command
@@ -36,6 +37,7 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected, is_absent, name_served
 from shared.cli.output.messages import inform
+from shared.cli.timers.place import make_path_of_run
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE, RUN
@@ -57,7 +59,7 @@ from shared.standalone.runner import Runner
     "--timers",
     metavar="ADDRESS",
     help="Where the timers are: sqlite:FILE, nats://HOST:PORT or another value of $TTL_TIMERS. Default: one file per "
-    "cluster, in your state folder.",
+    "cluster, in $XDG_STATE_HOME/ttl-after-finished or ~/.local/state/ttl-after-finished.",
 )
 @click.option("--lease/--no-lease", default=True, help="Delete only while this process holds the Lease.")
 @click.option(
@@ -100,10 +102,12 @@ async def run(
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(connected(options, memory=Memory()))
-        timers_at = settings.timers or SqliteAddress(_timers_path(cluster.server, dry_run=settings.dry_run))
-        config = replace(files, settings=settings.model_copy(update={"timers": timers_at}), cluster=cluster)
+        timers_at = settings.timers or SqliteAddress(make_path_of_run(cluster.server, dry_run=settings.dry_run))
+        known = {"timers": timers_at, "home_namespace": home_namespace}
+        config = replace(files, settings=settings.model_copy(update=known), cluster=cluster)
         process = build(config)
-        stack.callback(process.serve_metrics())
+        stack.callback(serve_metrics(process))
+        stack.push_async_callback(start_exports(process))
         await cluster.check()
         is_candidate = lease and not settings.dry_run
         if is_candidate and await is_absent(lease_namespace, cluster):
@@ -168,7 +172,8 @@ async def _check_file(path: Path, cluster: KubernetesCluster, lease_namespace: s
 def _banner(config: ProcessConfig, server: str, plurals: str) -> str:
     where = f"namespace {config.namespace}" if config.namespace else "all namespaces"
     dry_run = "\ndry run: nothing will be deleted" if config.settings.dry_run else ""
-    return f"ttl-after-finished: {plurals} in {where} of {server}\n{_name_policy(config)}{dry_run}"
+    about = f"{_name_policy(config)}\ntimers: {config.settings.timers}"
+    return f"ttl-after-finished: {plurals} in {where} of {server}\n{about}{dry_run}"
 
 
 def summarize(telemetry: LogTelemetry, *, dry_run: bool) -> str:
@@ -193,17 +198,6 @@ def _name_policy(config: ProcessConfig) -> str:
         return "no policy"
     count = len(config.policy().rules)
     return f"policy {config.settings.policy}: {count} {'rule' if count == 1 else 'rules'}"
-
-
-def _timers_path(server: str, *, dry_run: bool) -> Path:
-    """Return one file for each cluster: a timer of another cluster would find no object, and would be dropped."""
-    digest = hashlib.sha256(server.encode()).hexdigest()[:12]
-    try:
-        folder = state_folder() / "ttl-after-finished"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:
-        raise TtlError(f"cannot create the folder of the timer file: {error}; set --timers sqlite:FILE") from None
-    return folder / f"timers-{digest}{'-dry-run' if dry_run else ''}.db"
 
 
 def _report_wait(reason: str) -> None:

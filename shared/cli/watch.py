@@ -11,6 +11,8 @@ from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
+from shared.bootstrap.exports import start_exports
+from shared.bootstrap.metrics_server import serve_metrics
 from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.cli.input.command import command
@@ -52,7 +54,8 @@ async def watch(options: Options, *, sink: str | None) -> None:
         cluster = await connect()
         config = replace(files, cluster=cluster)
         process = build(config)
-        stack.callback(process.serve_metrics())
+        stack.callback(serve_metrics(process))
+        stack.push_async_callback(start_exports(process))
         await cluster.check()
         if namespace and await is_absent(namespace, cluster):
             inform(f"warning: namespace {namespace} does not exist; no event is sent until it is created")

@@ -9,9 +9,9 @@ and is unknown, `decide` returns Ignore with a reason that names the fact. A cal
 `decide` again.
 """
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
 
 from shared.core.evaluate import evaluate
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
@@ -52,6 +52,18 @@ class Expire:
 
 Decision = Ignore | Wait | Expire
 
+
+class AnyDecided(Protocol):
+    """A decision about any purpose."""
+
+    @property
+    def facts(self) -> Facts:
+        """The facts about the object."""
+        ...
+
+
+DecisionT = TypeVar("DecisionT", bound=AnyDecided)
+
 NOT_AHEAD = timedelta(0)
 """The API server's clock is trusted."""
 
@@ -81,7 +93,12 @@ def decide(  # noqa: PLR0913 - all inputs of a decision
     reason, facts = evaluate(obj, rule, context, finish=finish)
     if reason is not None or facts.due_at is None:
         return Ignore(reason or Reason.FINISH_TIME_UNKNOWN, facts)
-    return find_wait(facts.due_at, facts, now, ahead) or Expire(facts.due_at, facts.early or Reason.EXPIRED, facts)
+    if wait := find_wait(facts.due_at, facts, now, ahead):
+        return wait
+    if audit := find_audit(facts, now, ahead):
+        return audit
+    due = facts.otherwise or facts
+    return Expire(due.due_at or facts.due_at, due.early or Reason.EXPIRED, due)
 
 
 def find_wait(due_at: datetime, facts: Facts, now: datetime, ahead: timedelta) -> Wait | None:
@@ -90,6 +107,42 @@ def find_wait(due_at: datetime, facts: Facts, now: datetime, ahead: timedelta) -
         return None
     is_due_there = due_at - now <= ahead
     return Wait(due_at, Reason.SERVER_CLOCK_AHEAD if is_due_there else Reason.NOT_DUE, facts)
+
+
+def find_audit(facts: Facts, now: datetime, ahead: timedelta) -> Ignore | Wait | None:
+    """The decision to only report a due object; None if no policy rule with `audit: true` makes it due.
+
+    All purposes ask this function before they return a decision to act. So no path acts on an object of such a rule.
+
+    Args:
+        facts: The facts about an object that is due.
+        now: As in `decide`.
+        ahead: As in `decide`.
+    """
+    if not facts.audited_by:
+        return None
+    other = facts.otherwise
+    if other is None or other.due_at is None or other.audited_by:
+        return Ignore(Reason.AUDIT_ONLY, facts)
+    wait = find_wait(other.due_at, facts, now, ahead)
+    return wait and replace(wait, reason=Reason.AUDIT_ONLY)
+
+
+def find_fate(decision: DecisionT) -> DecisionT | Ignore | Wait:
+    """What happens to the object in the end: an object that waits to be reported only is kept, or waits longer."""
+    facts = decision.facts
+    if not isinstance(decision, Wait) or not facts.audited_by:
+        return decision
+    audit = find_audit(facts, datetime.min.replace(tzinfo=UTC), NOT_AHEAD)
+    return decision if audit is None else audit
+
+
+def find_deletion(decision: DecisionT) -> DecisionT | Ignore | Wait:
+    """As `find_fate`, but with the reason and the facts of the deletion, if an audit only reports the object sooner."""
+    fate = find_fate(decision)
+    if isinstance(fate, Wait) and fate.facts.otherwise is not None:
+        return Wait(fate.until, Reason.NOT_DUE, fate.facts.otherwise)
+    return fate
 
 
 def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:

@@ -91,7 +91,9 @@ def _evaluate_finished(case: Case, own: Ttl | None, *, may_be_early: bool) -> Ev
     max_ttl = namespace.max_ttl if namespace is not None else None
     find = partial(_find, case, ruling, dispatcher=dispatcher, fallback=own or _default_ttl(case), max_ttl=max_ttl)
     reason, facts = find(None)
-    if may_be_early and reason in (None, Reason.NO_TTL):
+    # A rule whose `never` begins with an age keeps the object from then on; a limit may make it due before.
+    is_never_later = reason is Reason.NEVER and not ruling.is_steady
+    if may_be_early and (reason in (None, Reason.NO_TTL) or is_never_later):
         return _evaluate_early(case, ruling, find, (reason, facts))
     return reason, facts
 
@@ -130,30 +132,41 @@ def _find(  # noqa: PLR0913 - all that sets when an object is due
         counted=case.context.counted if ruling.count_rule is not None else None,
         quota_rule=ruling.quota_rule,
         pressure=case.context.pressure if ruling.quota_rule is not None else None,
+        audited_by=due.rule.name if due.rule is not None and due.rule.audit else "",
     )
-    return apply_gate(case, facts) if reason is None else (reason, facts)
+    # An object that is only reported needs no archive.
+    return apply_gate(case, facts) if reason is None and not facts.audited_by else (reason, facts)
 
 
 def _evaluate_early(case: Case, ruling: Ruling, find: Callable[[RuleTtl], Evaluated], usual: Evaluated) -> Evaluated:
     """The reason and the facts of an object that a limit may make due before its time.
 
-    A limit only makes an object due sooner. So if a reason keeps the object from that, the usual result applies, and
-    if a fact is missing, the usual result names the fact.
+    A limit only makes an object due sooner. So if a reason keeps the object from that, the next limit counts, and in
+    the end the usual result, which names the facts that are missing. A limit of a rule with audit only takes effect if
+    no other limit does.
     """
     reason, facts = usual
-    for limit in find_limits(ruling, case.context, case.finish.at, has_ttl=facts.ttl is not None):
+    audited: Facts | None = None
+    unread: dict[Reason, None] = {}
+    for limit in find_limits(ruling, case.context, case.finish.at, is_due_later=facts.due_at is not None):
         if limit.ttl is None:
-            return reason, replace(facts, unread=limit.reason)
+            unread[limit.reason] = None
+            continue
         early_reason, early = find(RuleTtl(ALWAYS, limit.rule, limit.ttl))
         if early.ttl is not limit.ttl:
             continue  # the object is due sooner anyway
+        if early_reason is None and early.audited_by:
+            otherwise = facts if reason is None else None
+            audited = audited or replace(early, early=limit.reason, otherwise=otherwise)
+            continue
         if early_reason is None:
             return None, replace(early, early=limit.reason)
         if reason is Reason.NO_TTL:
             return early_reason, early
         if early_reason in _OF_MISSING_FACTS:
-            return reason, replace(facts, unread=early_reason)
-    return usual
+            unread[early_reason] = None
+    reason, facts = usual if audited is None else (None, audited)
+    return reason, replace(facts, unread=tuple(unread)) if unread else facts
 
 
 def _reason_to_keep(case: Case, due: Due, ruling: Ruling, *, dispatcher: Dispatcher | None) -> Reason | None:

@@ -106,10 +106,13 @@ class Facts:
         quota_rule: The policy rule whose whenQuotaAbove applies to the object, if one does.
         pressure: The quotas, if they were read.
         early: The limit by which the object is due before its time; None if no limit takes effect.
-        unread: The fact that was not read, and may make the object due sooner; None if there is none.
+        unread: The facts that were not read, and may make the object due sooner, in the order in which to read them.
         archiving: How the object is archived before it is deleted; None if no archive is wanted, or if another reason
             keeps the object.
         archived: What is known about the acknowledgement of that archive; None if that was not found out.
+        audited_by: The name of the policy rule with `audit: true` that only reports the object; empty if none does.
+        otherwise: If only a limit of that rule makes the object due: the facts without that limit, by which the object
+            is due as well, now or later; None if it is not.
     """
 
     finish: Finish
@@ -133,9 +136,11 @@ class Facts:
     quota_rule: PolicyRule | None = None
     pressure: QuotaPressure | None = None
     early: Reason | None = None
-    unread: Reason | None = None
+    unread: tuple[Reason, ...] = ()
     archiving: Archiving | None = None
     archived: ArchiveFact | None = None
+    audited_by: str = ""
+    otherwise: "Facts | None" = None
 
     def summary(self) -> str:
         """`finished 2026-01-02T03:04:05Z, due 2026-01-02T04:04:05Z by spec.ttlSecondsAfterFinished`."""

@@ -27,14 +27,16 @@ class Limit:
     ttl: Ttl | None
 
 
-def find_limits(ruling: Ruling, context: Context, finished_at: datetime | None, *, has_ttl: bool) -> Iterator[Limit]:
+def find_limits(
+    ruling: Ruling, context: Context, finished_at: datetime | None, *, is_due_later: bool
+) -> Iterator[Limit]:
     """Yield the limits of the rules that match an object, that by count first.
 
     Args:
         ruling: What the rules set.
         context: The facts beside the object.
         finished_at: The finish time; without one, an object has no place in the order of its group.
-        has_ttl: Whether another source sets a TTL: a quota applies to no other objects.
+        is_due_later: Whether the object is due at some time without a limit: a quota applies to no other objects.
     """
     if finished_at is None:
         return
@@ -44,7 +46,7 @@ def find_limits(ruling: Ruling, context: Context, finished_at: datetime | None, 
             yield Limit(Reason.OVER_COUNT, rule, None)
         elif not is_kept(counted.newer, rule.max_count):
             yield Limit(Reason.OVER_COUNT, rule, rule.count_ttl)
-    if (rule := ruling.quota_rule) is not None and has_ttl:
+    if (rule := ruling.quota_rule) is not None and is_due_later:
         pressure = context.pressure
         if pressure is None:
             yield Limit(Reason.OVER_QUOTA, rule, None)

@@ -88,7 +88,10 @@ def _keys(path: str) -> tuple[str, ...]:
 
 def get_text(obj: Any, path: str) -> str:
     """The string at a dotted path; empty if there is no string."""
-    value = get_in(obj, path)
+    return _text(get_in(obj, path))
+
+
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
@@ -101,13 +104,15 @@ def list_mappings(obj: Any, path: str) -> Iterator[Mapping[str, Any]]:
 
 def ref_of(obj: Any) -> ObjectRef:
     """The identity in an object's own fields; absent parts are empty."""
-    metadata = get_in(obj, "metadata")
+    fields = obj if isinstance(obj, dict) else {}  # not by `get_text`: a deletion calls this a dozen times
+    metadata = fields.get("metadata")
+    names = metadata if isinstance(metadata, dict) else {}
     return ObjectRef(
-        api_version=get_text(obj, "apiVersion"),
-        kind=get_text(obj, "kind"),
-        namespace=get_text(metadata, "namespace"),
-        name=get_text(metadata, "name"),
-        uid=get_text(metadata, "uid"),
+        _text(fields.get("apiVersion")),
+        _text(fields.get("kind")),
+        _text(names.get("namespace")),
+        _text(names.get("name")),
+        _text(names.get("uid")),
     )
 
 

@@ -56,7 +56,7 @@ class RankedObject:
         return self.finished_at, self.ref.uid
 
 
-_MAY_GO = (None, Reason.NOT_ARCHIVED)
+_MAY_GO = (None, Reason.NOT_ARCHIVED, Reason.AUDIT_ONLY)
 """What does not keep an object for ever: an object whose archive is unknown may go once it is archived."""
 
 
@@ -170,10 +170,14 @@ class Leaving:
 
     Attributes:
         pressure: The quotas, and how many objects there are.
+        objects: These objects, also those that stay because it is unknown whether their owners keep them: no other
+            object goes in their place.
+        going: Those of them that can go.
     """
 
     pressure: QuotaPressure
     objects: list[RankedObject] = field(default_factory=list)
+    going: list[RankedObject] = field(default_factory=list)
 
     def must_include(self, ranked: RankedObject) -> bool:
         """Return whether the next object has to go, too: the objects before it do not make enough room."""

@@ -26,6 +26,11 @@ class Reason(StrEnum):
 
     To keep the object, run `kubectl ttl hold KIND/NAME --reason WHY`, or increase the quota.
     """
+    AUDIT_ONLY = "audit-only"
+    """The object is due, and the policy rule that sets this has `audit: true`. The object is reported and kept.
+
+    To delete, stop or archive such objects, remove `audit` from the policy rule.
+    """
     NOT_DUE = "not-due"
     """The TTL of the finished object, or the active deadline of the running object, is not over yet.
 

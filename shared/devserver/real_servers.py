@@ -7,22 +7,22 @@ import base64
 import json
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
+
+from shared.devserver.ports import free_port
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 _ASSETS_DEFAULT = "/usr/local/kubebuilder/bin"
 _NEEDED = ("etcd", "kube-apiserver")
 _READY_SECONDS = 120
-_PORTS = range(20_000, 32_768)
 _STOP_SECONDS = 20
 # A SEC 1 EC private key on P-256 without its 32 bytes: Go derives the public key, so no tool is needed to make a key.
 _EC_KEY = (bytes.fromhex("30310201010420"), bytes.fromhex("a00a06082a8648ce3d030107"))
@@ -60,8 +60,8 @@ class RealServer:
     def __init__(self, assets: Path, home: Path, *, fsync: bool = True, apiserver_args: Sequence[str] = ()) -> None:
         self.assets, self.home, self.token = assets, home, secrets.token_hex(16)
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
-        self._etcd = f"http://127.0.0.1:{_free_port()}"
-        self.url = f"https://127.0.0.1:{_free_port()}"
+        self._etcd = f"http://127.0.0.1:{free_port()}"
+        self.url = f"https://127.0.0.1:{free_port()}"
         self.ca = home / "certs" / "apiserver.crt"
         self.kubeconfig = home / "kubeconfig"
         self._key = home / "service-accounts.key"
@@ -136,7 +136,7 @@ class RealServer:
 
     def _start_etcd(self, fsync: bool) -> None:
         flags = [] if fsync else ["--unsafe-no-fsync"]
-        peers = f"http://127.0.0.1:{_free_port()}"
+        peers = f"http://127.0.0.1:{free_port()}"
         self._start(
             "etcd",
             f"--data-dir={self.home}/etcd",
@@ -222,15 +222,6 @@ def real_server(assets: Path, *, fsync: bool = True, apiserver_args: Sequence[st
             yield server
         finally:
             server.stop()
-
-
-def _free_port() -> int:
-    """Return a port that is free now, below those of outgoing connections, so that none takes it before the server."""
-    while True:
-        port = secrets.choice(_PORTS)
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
 
 
 def _new_ec_key() -> str:

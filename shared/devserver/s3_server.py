@@ -4,7 +4,6 @@ The binary is beside those of envtest: in $KUBEBUILDER_ASSETS or in /usr/local/k
 """
 
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from shared.devserver.ports import free_port
 from shared.devserver.real_servers import find_program
 
 S3_PROGRAM = "versitygw"
@@ -38,9 +38,7 @@ class S3Server:
 
     def __init__(self, program: Path, root: Path, home: Path, *, args: Sequence[str] = ()) -> None:
         self.root, self._program, self._home, self._args = root, program, home, args
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{listener.getsockname()[1]}"
+        self._address = f"127.0.0.1:{free_port()}"
         self.endpoint = f"{'https' if any(arg.startswith('--cert') for arg in args) else 'http'}://{self._address}"
         self.environment: Mapping[str, str] = {
             "AWS_ACCESS_KEY_ID": "test-account",

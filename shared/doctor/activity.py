@@ -5,16 +5,16 @@ The API server keeps the Events about sweeps and dead letters for an hour.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from shared.core.objects import get_in, get_text, parse_instant
+from shared.core.objects import get_text, parse_instant
 from shared.core.scope import parse_scope
 from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.installation.defaults import LEASE
-from shared.installation.inventory import Inventory, Listed, Obj
+from shared.installation.inventory import Inventory, Listed
 from shared.installation.leader import LEASE_AGE_MAX
 from shared.installation.place import Place
+from shared.installation.sweeps import find_last_sweep, time_of
 from shared.ports import EventReason
 
 
@@ -40,8 +40,6 @@ def check_lease(found: Inventory, now: datetime, place: Place) -> Finding:
 
 KEPT_FOR = timedelta(hours=1)
 """How long the API server keeps an Event: the default of --event-ttl."""
-
-_SWEEP_REASONS = (EventReason.SWEPT, EventReason.SWEPT_IN_PART)
 
 INTERVALS_MAX = 3
 """Sweep intervals without a sweep after which doctor reports a warning."""
@@ -73,18 +71,14 @@ def check_sweep(events: Listed, now: datetime, rhythm: Rhythm, *, place: Place) 
     """
     if events.problem:
         return unknown("last sweep", events.problem, place)
-    sweeps = [
-        (at, event) for event in events.items if get_text(event, "reason") in _SWEEP_REASONS and (at := time_of(event))
-    ]
     every = f"expected every {format_duration(rhythm.interval)}"
     age_max = INTERVALS_MAX * rhythm.interval
-    if sweeps:
-        at, event = max(sweeps, key=lambda one: one[0])
-        ago = f"{format_duration(_whole(now - at))} ago"
-        if now - at > age_max:
+    if last := find_last_sweep(events.items):
+        ago = f"{format_duration(_whole(now - last.at))} ago"
+        if now - last.at > age_max:
             return warn("last sweep", f"{ago}; {every}", rhythm.logs)
-        if get_text(event, "reason") == EventReason.SWEPT_IN_PART:
-            return warn("last sweep", f"{ago}, but incomplete: {get_text(event, 'message')}", rhythm.logs)
+        if not last.is_complete:
+            return warn("last sweep", f"{ago}, but incomplete: {last.message}", rhythm.logs)
         return ok("last sweep", f"{ago}; {every}")
     if rhythm.since is not None and now - rhythm.since < age_max:
         return ok("last sweep", f"none yet; scheduled since {rhythm.since:%H:%M:%S} UTC, {every}")
@@ -108,17 +102,6 @@ def check_dead_letters(events: Listed, now: datetime, place: Place) -> Finding:
     show = place.command("get", "events", "--field-selector", f"reason={EventReason.DEAD_LETTER}")
     count = f"{len(letters)} different problems" if len(letters) > 1 else "one problem"
     return warn("dead letters", f"{count} in the last hour; the latest: {get_text(last, 'message')}", show)
-
-
-def time_of(event: Obj) -> datetime | None:
-    """Return when the API server stored an Event, by its clock; an Event of ours is written only once."""
-    candidates: list[Any] = [get_in(event, path) for path in ("metadata.creationTimestamp", "lastTimestamp")]
-    for text in candidates:
-        try:
-            return parse_instant(text)
-        except ValueError:
-            continue
-    return None
 
 
 def _whole(age: timedelta) -> timedelta:

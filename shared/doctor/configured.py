@@ -123,11 +123,11 @@ def _check_values(config: Obj, kinds: Catalogue, findings: list[Finding], *, pla
     findings.append(ok(what, f"{named}; a sweep every {format_duration(settings.sweep_interval)}"))
     if settings.dry_run:
         detail = "TTL_DRY_RUN is on: nothing is deleted, and no Event is written, so doctor cannot see the sweeps"
-        findings.append(warn("dry run", detail, place.apply("with TTL_DRY_RUN=false")))
+        findings.append(warn("dry run", detail, place.apply(settings={"TTL_DRY_RUN": "false"})))
     elif settings.home_namespace != place.namespace:
         actual = settings.home_namespace or "no namespace"
         detail = f"TTL_NAMESPACE: expected {place.namespace} for the Events about this installation, got {actual}"
-        findings.append(warn("settings", detail, place.apply(f"with TTL_NAMESPACE={place.namespace}")))
+        findings.append(warn("settings", detail, place.apply(settings={"TTL_NAMESPACE": place.namespace})))
     return Configured(tuple(findings), settings, rules)
 
 

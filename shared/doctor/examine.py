@@ -6,13 +6,14 @@ from datetime import datetime
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.objects import get_text, parse_instant
+from shared.core.objects import get_in, get_text, parse_instant
 from shared.core.policy.policy import Policy
 from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_sweep
 from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
 from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Finding, fail, warn
+from shared.doctor.proofs import check_proofs
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
 from shared.doctor.safeguards import check_safeguards
@@ -25,6 +26,7 @@ from shared.errors import TtlError
 from shared.installation.inventory import Inventory, environment_of, name_of, path_of, read_inventory, read_list
 from shared.installation.mounted import read_policy
 from shared.installation.place import Place
+from shared.installation.sweeps import ABOUT_INSTALLATION
 from shared.ports import Clock
 
 
@@ -56,6 +58,12 @@ def is_customized(found: Inventory) -> bool:
     tokens = any(get_text(trigger, "spec.subscriber.audience") for trigger in found.all("Trigger"))
     files = any({"TTL_KINDS_DIR", "TTL_POLICY"} & environment_of(obj).keys() for _, obj in found.workloads())
     return tokens or files or bool(found.all("StatefulSet") or found.all("ContainerSource"))
+
+
+def release_of(found: Inventory) -> str:
+    """Return the name of the Helm release that made the workloads; empty if it was not Helm."""
+    annotations = (get_in(workload, "metadata.annotations") for _, workload in found.workloads())
+    return next((name for one in annotations if (name := (one or {}).get(_RELEASE))), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,7 @@ async def examine(
     if not variant.knative and not variant.standalone:
         findings += [*check_unread(found, place), *await check_run_only(cluster, found, place, now=now)]
         return findings + (await check_archives(cluster, read_catalogue(), local, clock, place=place) if local else [])
-    place = replace(place, shipped=variant.overlay, is_customized=is_customized(found))
+    place = replace(place, shipped=variant.overlay, is_customized=is_customized(found), release=release_of(found))
     known = read_known(found, place)
     place = replace(place, mounted_kinds=known.mounted)
     configured = check_settings(found, known.catalogue, place)
@@ -147,9 +155,9 @@ async def _check_objects(installation: _Installation) -> list[Finding]:
     findings += check_workloads(found, place)
     accounts = tuple(accounts_of(found, rules, installation.known.catalogue, namespace=place.namespace))
     findings += await check_rights(cluster, accounts, place, is_named=bool(names))
-    return findings + await check_guard(
-        cluster, rules, known=installation.known.catalogue, accounts=accounts, place=place
-    )
+    known = installation.known.catalogue
+    findings += await check_guard(cluster, rules, known=known, accounts=accounts, place=place)
+    return findings + await check_proofs(cluster, found, rules, known=known, place=place)
 
 
 async def _check_activity(installation: _Installation) -> list[Finding]:
@@ -167,14 +175,14 @@ async def _check_activity(installation: _Installation) -> list[Finding]:
     target = _SWEEP_LOGS if installation.variant.knative else ("deployment/standalone",)
     logs = place.command("logs", *target, "--tail=20")
     rhythm = Rhythm(settings.sweep_interval, _sweeps_since(found), logs)
-    events = await read_list(cluster, path_of("v1/events", settings.home_namespace), fieldSelector=_ABOUT_US)
+    events = await read_list(cluster, path_of("v1/events", settings.home_namespace), fieldSelector=ABOUT_INSTALLATION)
     findings.append(check_sweep(events, now, rhythm, place=place))
     has_dead_letters = any(name_of(workload) == "deadletter" for _, workload in found.workloads())
     return [*findings, check_dead_letters(events, now, place)] if has_dead_letters else findings
 
 
+_RELEASE = "meta.helm.sh/release-name"
 _SWEEP_LOGS = ("-l", "serving.knative.dev/service=sweep", "-c", "user-container")
-_ABOUT_US = "involvedObject.kind=Namespace"
 
 
 def _sweeps_since(found: Inventory) -> datetime | None:

@@ -55,7 +55,8 @@ def _check_numbers(workloads: Sequence[Obj], settings: Settings, place: Place) -
         count = settings.nats_replicas
         effect = "if this server is lost, its timers are lost" if count == 1 else "if one is lost, no timer can be set"
         detail = f"TTL_NATS_REPLICAS is {count}, so {effect}: expected {REPLICAS_MIN}"
-        yield warn(WHAT, detail, place.apply(f"with TTL_NATS_REPLICAS={REPLICAS_MIN}, if there are as many servers"))
+        fix = place.apply("if there are as many servers", settings={"TTL_NATS_REPLICAS": f"{REPLICAS_MIN}"})
+        yield warn(WHAT, detail, fix)
 
 
 async def _check_services(cluster: KubernetesCluster, address: NatsAddress, place: Place) -> list[Finding]:

@@ -11,10 +11,10 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import ForbiddenError, TtlError
-from shared.installation.inventory import Inventory, Obj, name_of
+from shared.installation.inventory import Inventory, Obj, environment_of, name_of
 from shared.installation.kind_manifests import component_of
 from shared.installation.place import Place
-from shared.installation.rbac import WRITERS, Right, lease_needs, needs_of, state_needs
+from shared.installation.rbac import OF_PROOFS, WRITERS, Right, lease_needs, needs_of, state_needs
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -25,6 +25,10 @@ _BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS_IN_FLIGHT_MAX = 16
 """Access reviews in flight at the same time."""
 
+_PAGE = "ui"
+_AGGREGATED = ("expire", "enforce", "archive", "sweep", "source", "standalone", _PAGE)
+"""The roles that get their rights on a kind by an aggregated ClusterRole."""
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -32,7 +36,7 @@ class Account:
 
     Attributes:
         name: The name of the ServiceAccount.
-        role: Its role in this project, a key of the RBAC table.
+        role: Its role in this project.
         needs: The rights that the role needs.
     """
 
@@ -44,26 +48,35 @@ class Account:
 def accounts_of(
     found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue, *, namespace: str
 ) -> Iterator[Account]:
-    """Yield the accounts of the workloads and sources, each with the rights that it needs for the enabled kinds."""
+    """Yield the accounts of workloads, sources and pages, each with the rights that it needs for the enabled kinds."""
     for _, workload in found.workloads():
-        name = get_text(workload, "spec.template.spec.serviceAccountName") or "default"
+        name = _account_name(workload)
         role = name_of(workload)
         needs = needs_of(role, rules) | (lease_needs(namespace) if role == "standalone" else frozenset())
         if role in WRITERS:
-            needs |= state_needs(namespace)
+            needs |= state_needs(namespace) | _of_proofs(workload)
         if role == "deadletter":
             needs = frozenset({Right("", "events", "create", namespace)})
         if needs:
             yield Account(name, role, needs)
+    yield from _sources(found, rules, kinds)
+    for page in found.pages():
+        yield Account(_account_name(page), _PAGE, needs_of(_PAGE, rules))
+
+
+def _sources(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue) -> Iterator[Account]:
     watched: defaultdict[str, set[Right]] = defaultdict(set)
     for source in found.all("ApiServerSource"):
         known = [kinds.get(get_text(one, "apiVersion"), get_text(one, "kind")) for one in _resources(source)]
         watched[get_text(source, "spec.serviceAccountName") or "default"] |= needs_of("source", filter(None, known))
     for source in found.all("ContainerSource"):
-        name = get_text(source, "spec.template.spec.serviceAccountName") or "default"
-        watched[name] |= needs_of("watch", rules)
+        watched[_account_name(source)] |= needs_of("watch", rules)
     for name, rights in sorted(watched.items()):
         yield Account(name, "source", frozenset(rights))
+
+
+def _account_name(workload: Obj) -> str:
+    return get_text(workload, "spec.template.spec.serviceAccountName") or "default"
 
 
 async def check_rights(
@@ -108,17 +121,20 @@ def report_rights(
     by_resource: defaultdict[tuple[str, str], list[Right]] = defaultdict(list)
     for right in sorted(account.needs):
         by_resource[right.group, right.resource].append(right)
-    for (_, resource), rights in by_resource.items():
-        what = f"rights of {account.name} on {resource}"
-        missing = [right.verb for right in rights if not allowed[right]]
+    for (group, resource), rights in by_resource.items():
+        is_event = (group, resource) == ("events.k8s.io", "events")  # the core group has Events, too
+        what = f"rights of {account.name} on {resource}{f'.{group}' * is_event}"
+        missing = [right for right in rights if not allowed[right]]
         if not missing:
             yield ok(what, ", ".join(right.verb for right in rights))
             continue
-        fix = _fix(account, rights, place)
-        if not is_named and missing == [right.verb for right in rights] and _is_of_kind(rights[0]):
+        verbs, fix = ", ".join(right.verb for right in missing), _fix(account, missing, place)
+        if account.role == _PAGE:  # no deletion depends on it
+            yield warn(what, f"may not {verbs}: the page does not show these objects", fix)
+        elif not is_named and missing == rights and _is_of_kind(rights[0]):
             yield warn(what, "none: TTL_KINDS is all, so this kind is skipped", fix)
         else:
-            yield fail(what, f"may not {', '.join(missing)}", fix)
+            yield fail(what, f"may not {verbs}", fix)
 
 
 async def is_allowed(cluster: "KubernetesCluster", right: Right, *, namespace: str, account: str) -> bool:
@@ -143,11 +159,11 @@ async def is_allowed(cluster: "KubernetesCluster", right: Right, *, namespace: s
 
 
 async def _missing_binding(cluster: "KubernetesCluster", account: Account, place: Place) -> Finding | None:
-    """Report a missing ClusterRole or binding that grants all rights of an account; None if both exist.
+    """Report a missing ClusterRole or binding of the rights on kinds; None if none is known to be missing.
 
     Without them, adding the rights of a single kind does not help.
     """
-    if account.role not in ("expire", "enforce", "archive", "sweep", "source", "standalone"):
+    if account.role not in _AGGREGATED:
         return None
     name = f"ttl-after-finished-{account.role}"
     for kind in ("ClusterRole", "ClusterRoleBinding"):
@@ -156,8 +172,10 @@ async def _missing_binding(cluster: "KubernetesCluster", account: Account, place
         except TtlError:
             return None
         if answer is None:
-            overlay = "standalone" if account.role == "standalone" else "knative"
             detail = f"the {kind} {name} does not exist, so the account has no rights on any kind"
+            if account.role == _PAGE:
+                return warn(f"rights of {account.name}", detail, place.apply(components=["ui"]))
+            overlay = "standalone" if account.role == "standalone" else "knative"
             return fail(f"rights of {account.name}", detail, place.apply(shipped=overlay))
     return None
 
@@ -165,10 +183,10 @@ async def _missing_binding(cluster: "KubernetesCluster", account: Account, place
 def _fix(account: Account, rights: list[Right], place: Place) -> str:
     """Return the command that grants the missing rights.
 
-    The rights on a kind come by an aggregated ClusterRole; other rights by a new role and its binding.
+    The rights on a kind come by an aggregated ClusterRole; others by shipped manifests, else by a new role and binding.
     """
     group, resource = _granted_with(rights[0])
-    if account.role in ("expire", "enforce", "archive", "sweep", "source", "standalone"):
+    if account.role in _AGGREGATED:
         if paths := list(_shipped(account.role, group, resource)):
             return place.apply_files(*paths)
         if _is_of_kind(rights[0]):
@@ -189,11 +207,12 @@ def _fix(account: Account, rights: list[Right], place: Place) -> str:
 
 _OF_NO_KIND = {
     ("", "events"): "namespace/events.yaml",
+    ("events.k8s.io", "events"): "namespace/journal.yaml",
     ("", "namespaces"): "namespace/namespaces.yaml",
     ("", "resourcequotas"): "namespace/resourcequotas.yaml",
     ("apiregistration.k8s.io", "apiservices"): "namespace/apiservices.yaml",
 }
-"""The resources that are no kinds of objects which finish, each with the shipped file that grants its rights."""
+"""The resources whose objects never finish, each with the shipped file that grants its rights."""
 
 
 def _granted_with(right: Right) -> tuple[str, str]:
@@ -217,6 +236,12 @@ def _shipped(role: str, group: str, resource: str) -> Iterator[str]:
         yield f"components/kind-{kind}/rbac.yaml"
         if role == "source":
             yield f"components/source-apiserver/{kind}/rbac.yaml"
+
+
+def _of_proofs(workload: Obj) -> frozenset[Right]:
+    """Return the rights that `expire` also needs if TTL_PROOF_KEY is set."""
+    has_key = "TTL_PROOF_KEY" in environment_of(workload)
+    return OF_PROOFS if has_key and name_of(workload) == "expire" else frozenset()
 
 
 def _resources(source: Obj) -> Iterator[Any]:

@@ -20,12 +20,10 @@ from shared.installation.inventory import Inventory, name_of
 from shared.installation.mounted import read_installed_carriers
 from shared.installation.place import Place
 from shared.installation.rbac import Right
+from shared.installation.usage_guard import CHANGERS
 from shared.ports import ListableKind
 from shared.safeguards.accepted_plan import parse_accepted_plan
 from shared.safeguards.state_schema import HOME, NAME
-
-WORKLOADS = ("usage", "standalone")
-"""The workloads that delete unused objects."""
 
 _RUN = "standalone"
 
@@ -50,7 +48,7 @@ async def check_usage(
     findings += _check_kinds(found, kinds, place)
     accounts = sorted(_accounts(found))
     if not accounts:
-        detail = f"the policy has rules with unused, and no workload {' or '.join(WORKLOADS)} acts on them"
+        detail = f"the policy has rules with unused, and no workload {' or '.join(CHANGERS)} acts on them"
         return [*findings, warn("unused objects", detail, place.apply())]
     findings += await check_usage_guards(cluster, policy, place)
     try:
@@ -75,7 +73,7 @@ def _check_kinds(found: Inventory, kinds: Sequence[str], place: Place) -> Iterat
     """Report rules without effect: `run` deletes nothing unused if its settings name the only kinds to delete."""
     if kinds and any(name_of(one) == _RUN for _, one in found.workloads()):
         detail = f"{_RUN} applies no rule with unused, since TTL_KINDS names the only kinds that it deletes"
-        yield warn("unused objects", detail, place.apply("with TTL_KINDS=all"))
+        yield warn("unused objects", detail, place.apply(settings={"TTL_KINDS": "all"}))
 
 
 def _check_rules(found: Inventory, policy: Policy, place: Place) -> Iterator[Finding]:
@@ -88,7 +86,7 @@ def _check_rules(found: Inventory, policy: Policy, place: Place) -> Iterator[Fin
         if rule.unused is None:
             continue
         what, ttl = f"policy rule {rule.name}", format_duration(rule.unused.ttl)
-        if rule.unused.audit:
+        if rule.audits_unused:
             yield ok(what, f"audit only: unused objects are marked, and not deleted after {ttl}")
         elif accepted is not None and hashes[rule.name] in accepted.rules:
             yield ok(what, f"deletes what is unused for {ttl}; its plan was accepted {accepted}")
@@ -100,7 +98,7 @@ def _check_rules(found: Inventory, policy: Policy, place: Place) -> Iterator[Fin
 
 def _accounts(found: Inventory) -> set[str]:
     """The ServiceAccounts of the workloads that delete unused objects."""
-    ours = (one for _, one in found.workloads() if name_of(one) in WORKLOADS)
+    ours = (one for _, one in found.workloads() if name_of(one) in CHANGERS)
     return {get_text(one, "spec.template.spec.serviceAccountName") or "default" for one in ours}
 
 

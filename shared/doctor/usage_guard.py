@@ -34,7 +34,7 @@ async def check_usage_guards(cluster: "KubernetesCluster", policy: Policy, place
         policy: The installed policy.
         place: The installation.
     """
-    if all(rule.unused is None or rule.unused.audit for rule in policy.rules):
+    if all(rule.unused is None or rule.audits_unused for rule in policy.rules):
         return []
     try:
         if not set(PLURALS) <= await list_served(cluster, GROUP):
@@ -66,5 +66,5 @@ def _compare(made: tuple[Obj, Obj], policy: Obj | None, binding: Obj | None, pla
 def _describe(state: GuardState, names: list[str], place: Place) -> Finding:
     if state is GuardState.CURRENT:
         return ok(_WHAT, f"{', '.join(names)}; not checked by the API server: references, the TTL and the policy")
-    fix = place.apply("list the component usage-guard in it")
+    fix = place.apply(components=["usage-guard"])
     return warn(f"{_WHAT} {state}", f"{_TEXTS[state]} {', '.join(names)}", fix)

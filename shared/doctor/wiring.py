@@ -66,18 +66,19 @@ def check_triggers(found: Inventory, place: Place) -> Iterator[Finding]:
 
 
 def _describe_misrouted(trigger: Obj) -> str:
-    """Describe why a function for timers of one purpose gets other timers, or none; empty if it gets its own."""
+    """Describe why a function for timers gets those of other purposes, or none; empty if it gets its own."""
     name = name_of(trigger)
-    if name not in [*Purpose]:
+    wanted = [one for one in Purpose if one.function == name]
+    if not wanted:
         return ""
     try:
         filters = [Filter.model_validate(one) for one in list_mappings(trigger, "spec.filters")]
     except ValueError:
         return ""  # a dialect that only Knative evaluates
     got = [one for one in Purpose if all(part.holds({"type": Timer.type, "purpose": one.value}) for part in filters)]
-    if got == [Purpose(name)]:
+    if got == wanted:
         return ""
-    expected = f"expected a filter for {Timer.type} with purpose: {name}"
+    expected = f"expected a filter for {Timer.type} with purpose: {' or '.join(wanted)}"
     return f"{expected}, got one that matches {'timers of ' + ' and '.join(got) if got else 'no timer'}"
 
 
@@ -106,16 +107,16 @@ def check_coverage(found: Inventory, rules: tuple[KindRule, ...], place: Place) 
     }
     for rule in rules:
         if (rule.api_version, rule.kind) not in watched:
-            detail = "none exists: only the sweep finds the objects, up to TTL_SWEEP_INTERVAL late"
+            kept_out = "" if is_watchable(rule) else ", and an ApiServerSource cannot watch this kind"
+            detail = f"none exists{kept_out}: only the sweep finds the objects, up to TTL_SWEEP_INTERVAL late"
             yield warn(f"source of {rule.plural}", detail, _fix_coverage(rule, place))
 
 
 def _fix_coverage(rule: KindRule, place: Place) -> str:
     if name := component_of(rule.group, rule.plural):
-        return place.apply(note=f"after you add components/source-apiserver/{name} to it")
+        return place.apply(components=[f"source-apiserver/{name}"])
     if not is_watchable(rule):
-        note = "after you add components/source-watch to it: an ApiServerSource cannot watch this kind"
-        return place.apply(note=note)
+        return place.apply(components=["source-watch"])
     return place.join(rule.name, with_source=True)
 
 

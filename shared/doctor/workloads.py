@@ -1,10 +1,11 @@
 """Check the workloads: Knative Services, Deployments, StatefulSets, and their Pods; read the conditions of objects."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.doctor.findings import Finding, fail, ok, warn
+from shared.doctor.findings import Finding, Level, fail, ok, warn
 from shared.installation.inventory import Inventory, Obj, labels_of, name_of
 from shared.installation.place import Place
 
@@ -13,23 +14,30 @@ _STARTING = {"", "ContainerCreating", "PodInitializing"}
 
 
 def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
-    """Check every workload of the installation."""
+    """Check every workload of the installation, and the page of `ui`."""
     for kind, workload in found.workloads():
-        what, name = f"{kind} {name_of(workload)}", name_of(workload)
-        pods = pods_of(found, workload)
-        troubles = [(pod, trouble) for pod in pods if (trouble := describe_pod(pod))]
-        down = describe_trouble(workload) if kind == "Knative Service" else _describe_replicas(workload)
-        if not down and not troubles:
-            running = sum(map(is_ready, pods))
-            yield ok(what, f"ready Pods: {running}" if running else "ready, scaled to 0")
-        elif not troubles:
-            words = ("scale", "--replicas=1") if down == _SCALED_TO_0 else ("describe",)
-            yield fail(what, down, place.command(*words, *_kubectl_name(kind, name)))
-        else:
-            pod, trouble = troubles[0]
-            fix = place.command("logs", name_of(pod), "--all-containers", "--tail=5", *_previous(pod))
-            report = fail if down else warn  # a ready Service with a bad Pod: its next revision fails to start
-            yield report(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", fix)
+        yield _check_workload(kind, workload, found, place)
+    for page in found.pages():
+        finding = _check_workload("Deployment", page, found, place)
+        # No deletion depends on the page.
+        yield replace(finding, level=Level.WARN) if finding.level is Level.FAIL else finding
+
+
+def _check_workload(kind: str, workload: Obj, found: Inventory, place: Place) -> Finding:
+    what, name = f"{kind} {name_of(workload)}", name_of(workload)
+    pods = pods_of(found, workload)
+    troubles = [(pod, trouble) for pod in pods if (trouble := describe_pod(pod))]
+    down = describe_trouble(workload) if kind == "Knative Service" else _describe_replicas(workload)
+    if not down and not troubles:
+        running = sum(map(is_ready, pods))
+        return ok(what, f"ready Pods: {running}" if running else "ready, scaled to 0")
+    if not troubles:
+        words = ("scale", "--replicas=1") if down == _SCALED_TO_0 else ("describe",)
+        return fail(what, down, place.command(*words, *_kubectl_name(kind, name)))
+    pod, trouble = troubles[0]
+    fix = place.command("logs", name_of(pod), "--all-containers", "--tail=5", *_previous(pod))
+    report = fail if down else warn  # a ready Service with a bad Pod: its next revision fails to start
+    return report(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", fix)
 
 
 def pods_of(found: Inventory, workload: Obj) -> list[Obj]:

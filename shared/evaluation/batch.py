@@ -22,7 +22,7 @@ from shared.core.decide import Context, Decision, Reason, decide
 from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, get_controller, ref_of
+from shared.core.objects import ObjectRef, get_controller
 from shared.core.policy.policy import Policy
 from shared.core.ttl.inherited import InheritedFact
 from shared.errors import PermanentError
@@ -34,8 +34,8 @@ from shared.ports import Snapshot
 OWNERS_AT_ONCE = 16
 """Concurrent reads of owners that were not among the objects."""
 
-IsUnfinished = Callable[[ObjectRef], Awaitable[bool]]
-"""See `shared.evaluation.owners.Owners.is_unfinished`."""
+FindUnfinished = Callable[[ObjectRef], Awaitable[bool | None]]
+"""See `shared.evaluation.owners.Owners.find_unfinished`."""
 
 FindInherited = Callable[[Any, KindRule], Awaitable[InheritedFact]]
 """See `shared.evaluation.ttl_sources.TtlSources.get`."""
@@ -53,6 +53,7 @@ class BatchResult:
         now: When it was read, by the API server's clock.
         decisions: One under each policy, in the order of the policies.
         stops: The decisions about its active deadline, in the same order.
+        owner: Its controller owner; None if it has none.
     """
 
     ref: ObjectRef
@@ -60,6 +61,7 @@ class BatchResult:
     now: datetime
     decisions: Sequence[Decision]
     stops: Sequence[StopDecision]
+    owner: ObjectRef | None = None
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class BatchEvaluator:
     find_inherited: FindInherited | None = None
     find_archived: FindArchived | None = None
     _cases: list[_BatchCase] = field(default_factory=list)
-    _unfinished: dict[str, bool] = field(default_factory=dict)
+    _unfinished: dict[str, bool | None] = field(default_factory=dict)
     _groups: tuple[BatchGroups, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +117,7 @@ class BatchEvaluator:
             aggregated: Whether an aggregated API server serves the kind, or may.
             quotas: The quotas that limit the number of objects of the kind, or why they could not be listed.
         """
-        ref, owner, finish = ref_of(snapshot.obj), get_controller(snapshot.obj), None
+        ref, owner, finish = snapshot.ref, get_controller(snapshot.obj), None
         of_object = (snapshot.obj, rule)
         find_fact = _assuming(problem, partial(self._inherited, *of_object), partial(self._archived, *of_object))
         stored: list[LoopDecisions] = []
@@ -143,13 +145,13 @@ class BatchEvaluator:
             raise PermanentError("the archive cannot be read from here")
         return await self.find_archived(obj, rule, context)
 
-    async def settle(self, is_unfinished: IsUnfinished) -> list[BatchResult]:
+    async def settle(self, find_unfinished: FindUnfinished) -> list[BatchResult]:
         """Return the decisions about each object, in the order in which the objects were added.
 
         Args:
-            is_unfinished: Called once for each owner that may keep an object and was not added.
+            find_unfinished: Called once for each owner that may keep an object and was not added.
         """
-        await self._read_owners(is_unfinished)
+        await self._read_owners(find_unfinished)
         for groups in self._groups:
             groups.settle(self._unfinished)
         return [
@@ -159,11 +161,12 @@ class BatchEvaluator:
                 one.now,
                 tuple(map(partial(self._settle, one), one.decisions, self._groups)),
                 tuple(map(partial(self._settle_stop, one), one.stops)),
+                one.owner,
             )
             for one in self._cases
         ]
 
-    async def _read_owners(self, is_unfinished: IsUnfinished) -> None:
+    async def _read_owners(self, find_unfinished: FindUnfinished) -> None:
         wanted = {
             one.owner.uid: one.owner
             for one in self._cases
@@ -173,20 +176,23 @@ class BatchEvaluator:
 
         async def work() -> None:
             for owner in missing:
-                self._unfinished[owner.uid] = await is_unfinished(owner)
+                self._unfinished[owner.uid] = await find_unfinished(owner)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(OWNERS_AT_ONCE):
                 group.create_task(work())
 
     def _settle(self, case: _BatchCase, decisions: LoopDecisions, groups: BatchGroups) -> Decision:
-        is_unfinished = case.owner is None or self._unfinished.get(case.owner.uid, True)
+        is_unfinished = self._may_be_kept_by_owner(case)
         return groups.choose(case.ref, decisions, case.quotas, read_at=case.now, owner_unfinished=is_unfinished)
 
     def _settle_stop(self, case: _BatchCase, stops: Sequence[StopDecision]) -> StopDecision:
         """The first decision whose missing fact leaves the object alone; a deadline depends on no rank."""
-        is_unfinished = case.owner is None or self._unfinished.get(case.owner.uid, True)
+        is_unfinished = self._may_be_kept_by_owner(case)
         return next(one for one in stops if one.reason is not Reason.OWNER_UNFINISHED or is_unfinished)
+
+    def _may_be_kept_by_owner(self, case: _BatchCase) -> bool:
+        return case.owner is None or self._unfinished.get(case.owner.uid) is not False
 
 
 def _needs_owner_to_stop(case: _BatchCase) -> bool:

@@ -4,9 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from shared.core.capacity import BEYOND_COUNT, FULL_PRESSURE, WITHIN_COUNT, QuotaPressure, QuotaUsage
+from shared.core.capacity import BEYOND_COUNT, FULL_PRESSURE, NO_PRESSURE, WITHIN_COUNT, QuotaPressure, QuotaUsage
 from shared.core.decide import Context, Decision, Expire, Facts, Ignore, Reason
 from shared.core.objects import ObjectRef
 from shared.core.ranks import (
@@ -47,7 +48,7 @@ class LoopDecisions:
         beyond: tuple[Decision, ...] = ()
         pressed: tuple[Decision, ...] = ()
         if facts.count_rule is not None:
-            beyond = await run(replace(context, counted=BEYOND_COUNT))
+            beyond = await run(replace(context, counted=BEYOND_COUNT, pressure=NO_PRESSURE))
         if facts.quota_rule is not None:
             pressed = await run(replace(context, counted=WITHIN_COUNT, pressure=FULL_PRESSURE))
         return cls(usual, beyond, pressed)
@@ -58,8 +59,12 @@ class LoopDecisions:
         return any(map(_needs_owner, (*self.usual, *self.beyond, *self.pressed)))
 
 
+_RANKS = frozenset({Reason.OVER_COUNT, Reason.OVER_QUOTA})
+"""The facts that a batch knows once all its objects are added."""
+
+
 def _needs_owner(decision: Decision) -> bool:
-    return Reason.OWNER_UNFINISHED in (decision.reason, decision.facts.unread)
+    return Reason.OWNER_UNFINISHED in (decision.reason, *decision.facts.unread)
 
 
 def _kept_by(decision: Decision) -> Reason | None:
@@ -91,17 +96,20 @@ class BatchGroups:
             if pressed := find_pressed(ref, _kept_by(last), last.facts, owner=owner):
                 self._waiting.append((pressed, ranked))
 
-    def settle(self, unfinished: Mapping[str, bool]) -> None:
+    def settle(self, unfinished: Mapping[str, bool | None]) -> None:
         """Put the objects in order, once all are added; neither keepLast nor an owner keeps an object for a quota.
 
         Args:
-            unfinished: Whether each owner that may keep an object is unfinished, by uid.
+            unfinished: Whether each owner that may keep an object is unfinished, by uid; None if that is unknown: then
+                the object stays, and no younger one goes in its place.
         """
         self._groups.sort()
         for pressed, ranked in self._waiting:
             is_ranked_out = ranked is None or not is_kept(self._groups.count_newer(ranked), ranked.kept)
-            if is_ranked_out and not (pressed.owner and unfinished.get(pressed.owner.uid, True)):
+            is_unfinished = pressed.owner is not None and unfinished.get(pressed.owner.uid)
+            if is_ranked_out and not is_unfinished:
                 self._pressed_groups[pressed.group].append(pressed)
+            if is_ranked_out and is_unfinished is False:
                 self._pressed[pressed.ref.uid] = pressed
         for objects in self._pressed_groups.values():
             objects.sort(key=lambda one: one.place)
@@ -123,22 +131,40 @@ class BatchGroups:
             return next(one for one in counted if _applies(one, owner_unfinished=owner_unfinished))
 
         usual = pick(decisions.usual)
-        facts = usual.facts
-        if isinstance(usual, Expire) or facts.unread not in (Reason.OVER_COUNT, Reason.OVER_QUOTA):
+        unread = usual.facts.unread
+        if isinstance(usual, Expire) or not _RANKS.intersection(unread):
             return usual
-        if facts.unread is Reason.OVER_COUNT and (ranked := _counted(ref, decisions)):
+        kept: tuple[Reason, ...] = ()
+        if Reason.OVER_COUNT in unread and (ranked := _counted(ref, decisions)):
             counted = self._groups.count(ranked, listed=ranked)
             if counted.since is not None:
-                return _with(pick(decisions.beyond), counted=counted)
-            usual = _with(usual, counted=counted)
-        if facts.quota_rule is None or facts.ttl is None:
-            return _with(usual, unread=None)
+                usual = pick(decisions.beyond)
+                kept = usual.facts.unread
+                if not kept:
+                    return _with_ranks(usual, counted=counted, pressure=None)
+            usual = _with_ranks(usual, counted=counted, pressure=None)
+        return self._choose_pressed(ref, _with(usual, unread=kept), partial(pick, decisions.pressed), quotas, read_at)
+
+    def _choose_pressed(
+        self,
+        ref: ObjectRef,
+        usual: Decision,
+        pick_pressed: Callable[[], Decision],
+        quotas: KnownQuotas,
+        read_at: datetime,
+    ) -> Decision:
+        """The decision if the quotas, too, are known; maxCount does not make the object due."""
+        facts = usual.facts
+        if facts.quota_rule is None or facts.due_at is None:
+            return usual
         if isinstance(quotas, PermanentError):
-            return _with(usual, unread=Reason.OVER_QUOTA, problem=str(quotas))
+            return _with(usual, unread=(*facts.unread, Reason.OVER_QUOTA), problem=str(quotas))
         pressure = self._pressure(ref, quotas, facts, read_at)
         if pressure.is_over(facts.quota_rule.when_quota_above or 0):
-            usual = _with(pick(decisions.pressed), counted=usual.facts.counted)
-        return _with(usual, pressure=pressure, unread=None)
+            pressed = pick_pressed()
+            unread = () if isinstance(pressed, Expire) else dict.fromkeys((*facts.unread, *pressed.facts.unread))
+            usual = _with(_with_ranks(pressed, counted=facts.counted), unread=tuple(unread))
+        return _with_ranks(usual, pressure=pressure)
 
     def _pressure(self, ref: ObjectRef, quotas: Sequence[QuotaUsage], facts: Facts, read_at: datetime) -> QuotaPressure:
         pressure = QuotaPressure(tuple(quotas), read_at=read_at)
@@ -179,6 +205,12 @@ def _place_of(ref: ObjectRef) -> tuple[str, str, str]:
 
 def _with(decision: Decision, **facts: Any) -> Decision:
     return replace(decision, facts=replace(decision.facts, **facts))
+
+
+def _with_ranks(decision: Decision, **ranks: Any) -> Decision:
+    """The decision with the facts about a limit, also in the facts by which an object is due without an audit."""
+    otherwise = decision.facts.otherwise
+    return _with(decision, **ranks, otherwise=otherwise and replace(otherwise, **ranks))
 
 
 def _applies(decision: Decision, *, owner_unfinished: bool) -> bool:

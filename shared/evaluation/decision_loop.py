@@ -60,15 +60,16 @@ async def decide_with(  # noqa: PLR0913 - all inputs of a decision
     """
     decisions: list[DecisionT] = []
     found: set[Reason] = set()
-    reason: Reason | None
+    missing: Sequence[Reason]
     while True:
         decision = decide(snapshot.obj, rule, snapshot.read_at, context, finish=finish, ahead=snapshot.ahead)
         decisions.append(decision)
-        reason, finish = decision.reason, decision.facts.finish
-        if reason not in _MISSING:
-            # A fact that may make the object due sooner; if it cannot be found, the decision stays.
-            reason = decision.facts.unread if not isinstance(decision, Expire) else None
-        if reason is None or reason in found:
+        finish, missing = decision.facts.finish, (decision.reason,)
+        if decision.reason not in _MISSING:
+            # Facts that may make the object due sooner; if one cannot be found, the decision stays.
+            missing = decision.facts.unread if not isinstance(decision, Expire) else ()
+        reason = next((one for one in missing if one not in found), None)
+        if reason is None:
             return decisions, context
         found.add(reason)
         try:

@@ -29,6 +29,7 @@ from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners
 from shared.evaluation.quotas import Quotas
 from shared.evaluation.ranks import Ranks
+from shared.evaluation.sent_warnings import SentWarnings
 from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Archives, Cluster, Snapshot, Telemetry
 
@@ -85,8 +86,10 @@ class Evaluator:
     quotas: Quotas = field(init=False)
     archive_check: ArchiveCheck = field(init=False)
     lost_marks: LostMarks = field(init=False, default_factory=LostMarks)
+    warnings: SentWarnings = field(init=False, default_factory=SentWarnings)
     _telemetry: Telemetry | None = field(init=False)
     _is_ahead: bool = field(init=False)
+    _last_context: Context = field(init=False, default=NOTHING_KNOWN)
 
     def __post_init__(self, telemetry: Telemetry | None, only: str) -> None:
         self._telemetry, self._is_ahead = telemetry, False
@@ -204,7 +207,11 @@ class Evaluator:
         return may_archive(obj, rule, self._cached_context(obj))
 
     def _cached_context(self, obj: Any) -> Context:
-        return Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj)))
+        policy, namespace = self.policy(), self.namespaces.get_cached(_namespace_of(obj))
+        known = self._last_context  # objects of one namespace follow each other in a LIST
+        if known.policy is not policy or known.namespace is not namespace:
+            known = self._last_context = Context(policy, namespace)
+        return known
 
 
 def _relies_on_memory(found: Evaluation[Decision]) -> bool:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
-from shared.errors import PermanentError
+from shared.core.objects import ObjectRef
+from shared.errors import AbsentKindError, PermanentError
 from shared.evaluation.served import find_served
 from shared.ports import Cluster, Snapshot
 
@@ -46,13 +46,23 @@ class Owners:
         Raises:
             TryLaterError: The API server is busy or away.
         """
+        return await self.find_unfinished(owner) is not False
+
+    async def find_unfinished(self, owner: ObjectRef) -> bool | None:
+        """As `is_unfinished`, but None if the owner may not be read, so that this is unknown.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+        """
         by_kind = is_unfinished_by_kind(owner, self.kinds)
         if by_kind is not None:
             return by_kind
         try:
             found = await self.find(owner)
-        except PermanentError:
+        except AbsentKindError:
             return True
+        except PermanentError:
+            return None
         if found.snapshot is None:
             return False
         return found.rule.keeps_dependents(is_finished=finish_of(found.snapshot.obj, found.rule).finished)
@@ -67,7 +77,7 @@ class Owners:
         rule = await find_served(owner.group, owner.kind, cluster=self.cluster, kinds=self.kinds)
         ref = replace(owner, namespace="") if rule.scope == "Cluster" else owner
         snapshot = await self.cluster.get(rule, ref)
-        is_gone = snapshot is None or ref_of(snapshot.obj).uid != ref.uid
+        is_gone = snapshot is None or snapshot.ref.uid != ref.uid
         return FoundOwner(ref, rule, None if is_gone else snapshot)
 
 

@@ -45,5 +45,5 @@ def rank_by(by: RankedBy, obj: Any, rule: KindRule, context: Context) -> RankedO
     owner = get_controller(obj)
     if owner is not None:
         reason, facts = evaluate(obj, rule, replace(known, owner_unfinished=True))
-        owner = owner if Reason.OWNER_UNFINISHED in (reason, facts.unread) else None
+        owner = owner if Reason.OWNER_UNFINISHED in (reason, *facts.unread) else None
     return find_pressed(ref, *evaluate(obj, rule, known), owner=owner)

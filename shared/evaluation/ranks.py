@@ -124,7 +124,7 @@ class Ranks:
             pressure: The quotas.
 
         Returns:
-            The pressure with the rank of the object; and the objects that have to go, if it has not.
+            The pressure with the rank of the object; and the other objects that have to go and can, if it has not.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -136,11 +136,13 @@ class Ranks:
         listed = await self._listed(ranked, rule, context, PRESSED_AGE_SECONDS_MAX)
         pressure = QuotaPressure(pressure.quotas, None, listed.live, pressure.read_at)
         leaving = await self._leaving(listed, ranked.group, pressure)
+        # Not the object itself: if its owner keeps it since a moment ago, its own timer would fire at once, and again.
+        others = [one for one in leaving.going if one.ref.uid != ranked.ref.uid]
         if await self._is_kept_by_owner(ranked):
-            return pressure, leaving.objects
+            return pressure, others
         pressure = replace(pressure, older=leaving.count_older(ranked))
         # An object that has to go sets no timers for the others: if they wait, each would wake up the other.
-        return pressure, () if pressure.is_over(ranked.percent) else leaving.objects
+        return pressure, () if pressure.is_over(ranked.percent) else others
 
     async def _leaving(self, listed: _Listed, group: RankGroup, pressure: QuotaPressure) -> Leaving:
         """The oldest objects of a group, as many as have to go."""
@@ -148,13 +150,23 @@ class Ranks:
         if known is None:
             known = Leaving(pressure)
             for one in listed.pressed(group):
-                if known.must_include(one) and not await self._is_kept_by_owner(one):
-                    known.objects.append(one)
+                if not known.must_include(one):
+                    continue
+                is_kept_by_owner = await self._is_known_to_be_kept(one)
+                known.objects += [one] if is_kept_by_owner is not True else []
+                known.going += [one] if is_kept_by_owner is False else []
             listed.leaving[group, pressure.quotas] = known
         return known
 
     async def _is_kept_by_owner(self, ranked: RankedObject) -> bool:
         return ranked.owner is not None and await self.owners.is_unfinished(ranked.owner)
+
+    async def _is_known_to_be_kept(self, ranked: RankedObject) -> bool | None:
+        """Return whether an owner keeps an object, so that a younger one has to go instead; None if that is unknown.
+
+        While it is unknown, the object itself stays, and no other one goes in its place.
+        """
+        return ranked.owner is not None and await self.owners.find_unfinished(ranked.owner)
 
     async def _listed(
         self, ranked: RankedObject, rule: KindRule, context: Context, age_max: float = RANK_AGE_SECONDS_MAX

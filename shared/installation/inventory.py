@@ -40,6 +40,7 @@ OURS = {"app.kubernetes.io/name": "ttl-after-finished"}
 """The label on all objects in our manifests. Objects that Knative makes for a Service inherit the label."""
 
 _POD = "spec.template.spec"
+_COMPONENT, _PAGE = "app.kubernetes.io/component", "ui"
 _OF_KNATIVE = "serving.knative.dev/service"
 
 
@@ -75,11 +76,21 @@ class Inventory:
         return not self.parts.get(kind, Listed()).problem and self.get(kind, name) is None
 
     def workloads(self) -> Iterator[tuple[str, Obj]]:
-        """Yield kind and object of each workload of the installation: the objects of ours that run Pods."""
+        """Yield kind and object of each workload of the installation: the objects of ours that run Pods.
+
+        The page of `ui` is no such workload: it only reads, and an installation does not need it.
+        """
         for kind in ("Knative Service", "StatefulSet", "Deployment"):
             for obj in self.all(kind):
-                if OURS.items() <= labels_of(obj).items() and _OF_KNATIVE not in labels_of(obj):
+                labels = labels_of(obj)
+                if OURS.items() <= labels.items() and _OF_KNATIVE not in labels and labels.get(_COMPONENT) != _PAGE:
                     yield kind, obj
+
+    def pages(self) -> Iterator[Obj]:
+        """Yield the Deployments that serve the page of `ui`."""
+        for obj in self.all("Deployment"):
+            if {**OURS, _COMPONENT: _PAGE}.items() <= labels_of(obj).items():
+                yield obj
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield each kind that could not be read, with the reason."""

@@ -36,6 +36,7 @@ _SWEEP_READS_COMMENT = (
 )
 _INHERITED_COMMENT = " Reads inherited TTLs."
 _WATCH_COMMENT = "The event source watches the kind."
+_UI_COMMENT = "The page lists all objects."
 _SOURCE_RIGHTS_COMMENT = "An ApiServerSource does not start without these rights, but does not use them."
 _SOURCE_COMMENT = "One source for each kind: if a CRD is missing, only the source of that kind ends."
 
@@ -132,6 +133,7 @@ def _roles(rules: list[KindRule]) -> Iterator[Manifest]:
         ("archive", "archive", _ARCHIVE_COMMENT),
         ("sweep", "sweep", sweep_comment + also),
         ("source", "watch", _WATCH_COMMENT),
+        ("ui", "ui", _UI_COMMENT),
     )
     for component, role, about in roles:
         rights = needs_of(role, rules) - needs_of(role, ())

@@ -1,8 +1,13 @@
 """Where an installation is, and the commands with which its operator changes it."""
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+_COMPONENT = re.compile(r"components/(.+)/rbac\.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,7 @@ class Place:
         options: The options of kubectl that select the cluster.
         is_customized: Whether the installation has more than a shipped overlay. Applying that overlay would undo it.
         mounted_kinds: The names of the kinds whose rules are mounted, not shipped.
+        release: The Helm release that made the installation; empty if it was not Helm.
     """
 
     namespace: str
@@ -26,6 +32,7 @@ class Place:
     options: tuple[str, ...] = ()
     is_customized: bool = False
     mounted_kinds: frozenset[str] = frozenset()
+    release: str = ""
 
     @property
     def kubectl(self) -> str:
@@ -38,6 +45,8 @@ class Place:
 
     def apply_files(self, *paths: str) -> str:
         """Return the command that applies some of the shipped files; only for cluster-scoped objects."""
+        if self.release:
+            return self._upgrade([match[1] for path in paths if (match := _COMPONENT.fullmatch(path))])
         return " ".join([f"{self.kubectl} apply", *(f"-f {shlex.quote(f'{self.manifests}/{path}')}" for path in paths)])
 
     def join(self, kind: str, *, with_source: bool = False) -> str:
@@ -64,18 +73,37 @@ class Place:
         words += ["--kinds-dir=YOUR_RULES"] if self.mounted_kinds & {*kinds} else []
         return f"{shlex.join(words)} | {self.kubectl} apply -f -"
 
-    def apply(self, note: str = "", *, shipped: str = "") -> str:
+    def apply(
+        self, note: str = "", *, shipped: str = "", components: Sequence[str] = (), settings: Mapping[str, str] = _NONE
+    ) -> str:
         """Return the command that applies the overlay again.
 
         Args:
             note: What to do before, or to the overlay; it becomes a comment behind the command.
             shipped: The overlay to apply if the operator did not name one and nothing is customized.
+            components: The components to add, in this order: options for Helm instead of the note, else a comment if
+                there is no note.
+            settings: The settings to change: options for Helm, else a comment.
         """
+        if self.release and not self.overlay:
+            return self._upgrade(components, settings, note="" if components else note)
         folder, hint = self.overlay, ""
         if not folder and self.is_customized:
             folder, hint = "YOUR_OVERLAY", "the overlay that you installed (--overlay)"
         elif not folder:
             folder = f"{self.manifests}/overlays/{shipped or self.shipped}"
             hint = "or the overlay that you installed (--overlay)"
-        hint = note or hint
+        if components and not note:
+            note = f"after you add {', then '.join(f'components/{one}' for one in components)} to your overlay"
+        changed = ", ".join(f"{name}={value}" for name, value in settings.items())
+        hint = ", ".join(filter(None, [f"with {changed}" if changed else "", note])) or hint
         return f"{self.kubectl} apply -k {shlex.quote(folder)}" + (f"    # {hint}" if hint else "")
+
+    def _upgrade(self, components: Sequence[str], settings: Mapping[str, str] = _NONE, note: str = "") -> str:
+        """Return the command that upgrades the release, with components to add and settings to change."""
+        options = (one.replace("--context=", "--kube-context=") for one in self.options)
+        words = ["helm", *options, "upgrade", self.release, "CHART", f"--namespace={self.namespace}"]
+        words += ["--reset-then-reuse-values", *(f"--set=components.{one}=true" for one in components)]
+        words += [f"--set-string=settings.{name}={value}" for name, value in settings.items()]
+        hints = [*filter(None, [note]), "CHART is the chart of this version"]
+        return f"{shlex.join(words)}    # {'; '.join(hints)}"

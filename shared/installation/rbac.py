@@ -3,11 +3,13 @@
 expire      get the object of a timer and delete it; list the kind if a policy ranks the objects of a group
 enforce     get the object of a timer; patch it, if objects of the kind are stopped by a patch; list the kind if the
             breaker of a policy has a share
-archive     get the object of a timer; list and get its children, and get the logs of Pods. It can write nothing
+archive     get the object of a timer; list and get its children, and get the logs of Pods. It can write no object but
+            Events of the journal
 sweep       list all objects and delete those that are due; get, if only an annotation can set the TTL: then the list
             contains metadata only
 source      get, list, watch: an ApiServerSource checks these rights before it starts
 watch       list, watch: our own watch needs no get
+ui          list all objects, for the page
 standalone  all of these, in one process
 
 Each role that evaluates objects also needs `get` on namespaces; `sweep` and `standalone` list them too. Each role that
@@ -21,6 +23,7 @@ ResourceQuotas: a policy may make objects due before their TTL is over while a q
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from shared.core.kinds.inheritance import TtlSourceKind
 from shared.core.kinds.rule import KindRule
@@ -34,6 +37,7 @@ EVERY_KIND = {
     "sweep": ("list", "delete"),
     "source": ("get", "list", "watch"),
     "watch": ("list", "watch"),
+    "ui": ("list",),
     "standalone": ("get", "list", "watch", "delete"),
 }
 NAMESPACES = {
@@ -56,6 +60,9 @@ STOPPERS = ("enforce", "standalone")
 
 ARCHIVERS = ("archive", "standalone")
 """The roles that archive objects with their children."""
+
+JOURNALISTS = (*WRITERS, "archive")
+"""The roles that record in the journal what they did."""
 
 OWNERS: Mapping[str, tuple[str, str]] = {
     "pods": ("batch", "jobs"),
@@ -88,8 +95,8 @@ class Right:
         verb: The verb, such as `get`.
         namespace: The namespace; empty for all namespaces.
         name: The object's name; empty for all objects.
-        read_for: The kind whose objects inherit a TTL from the resource, and whose manifests grant the right; empty for
-            other rights.
+        read_for: The kind whose manifests grant the right, since its objects inherit a TTL from the resource, or have
+            it as children; empty for other rights.
     """
 
     group: str
@@ -101,6 +108,13 @@ class Right:
 
 
 _OF_WRITERS = {Right("", "events", "create"), Right("apiregistration.k8s.io", "apiservices", "list")}
+OF_PROOFS = frozenset(
+    Right("admissionregistration.k8s.io", plural, "get")
+    for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+)
+"""What `expire` needs beside, if it deletes objects without a read: it checks the delete guard."""
+
+_OF_JOURNALISTS = {Right("events.k8s.io", "events", "create")}
 _OF_DELETERS = {Right("", "resourcequotas", "list")}
 
 
@@ -126,6 +140,7 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
         if role in DELETERS:
             needed |= {Right(one.group, one.plural, "get", read_for=rule.name) for one in _ttl_sources(rule)}
     needed |= _OF_DELETERS if role in DELETERS else set()
+    needed |= _OF_JOURNALISTS if role in JOURNALISTS else set()
     return frozenset(needed | (_OF_WRITERS if role in WRITERS else set()))
 
 
@@ -137,9 +152,10 @@ def delete_at_deadline(rules: Iterable[KindRule]) -> frozenset[Right]:
 def _of_children(rule: KindRule) -> set[Right]:
     """The rights to archive the children of an object, and the logs of Pods."""
     children = {(child.group, child.plural) for child in rule.children}
-    rights = {Right(group, plural, verb) for group, plural in children for verb in ("get", "list")}
+    of_kind = partial(Right, read_for=rule.name)
+    rights = {of_kind(group, plural, verb) for group, plural in children for verb in ("get", "list")}
     if ("", "pods") in {*children, (rule.group, rule.plural)}:
-        rights.add(Right("", "pods/log", "get"))
+        rights.add(of_kind("", "pods/log", "get"))
     return rights
 
 

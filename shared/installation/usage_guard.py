@@ -46,7 +46,7 @@ ACCOUNTS = (*WRITERS, "usage")
 """The ServiceAccounts that may not delete a Secret or a ConfigMap in another way."""
 
 CHANGERS = ("usage", "standalone")
-"""The ServiceAccounts that write marks."""
+"""The workloads that mark and delete unused objects; each has a ServiceAccount of its name."""
 
 _NOT_CHECKED = "references, the TTL and the clock; opt-in and policies; whether the object has changed"
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (UNUSED_SINCE, UNUSED_HASH, DELETED_AFTER))

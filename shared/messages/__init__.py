@@ -4,6 +4,7 @@
     dev.ttlafterfinished.timer.fired      Timer           timers → the function of the attribute `purpose`
     dev.ttlafterfinished.object.deleted   ObjectDeleted   expire, enforce, sweep, usage → subscribers
     dev.ttlafterfinished.object.stopped   ObjectStopped   enforce → subscribers
+    dev.ttlafterfinished.object.warned    ObjectWarned    expire → subscribers
     dev.ttlafterfinished.object.archived  ObjectArchived  archive → timers, subscribers
     dev.ttlafterfinished.archive.request  ArchiveRequest  archive, expire, sweep → the webhook of an archive
     dev.ttlafterfinished.archive.done     ArchiveDone     a foreign archiver → archive
@@ -15,7 +16,8 @@ object is read from the API server.
 
 from shared.messages.archive import ArchiveDone, ArchiveRequest, ObjectArchived
 from shared.messages.message import Message
-from shared.messages.objects import ObjectDeleted, ObjectStopped
+from shared.messages.objects import ObjectDeleted, ObjectStopped, ObjectWarned
+from shared.messages.proofs import Proof
 from shared.messages.sweeps import STEPS_MAX, SWEEP_COUNT_MAX, SweepStep
 from shared.messages.timers import ATTEMPTS_COUNTED_MAX, TIMERS_MAX, Purpose, Timer, TimerKey, TimersSet
 
@@ -30,6 +32,8 @@ __all__ = [
     "ObjectArchived",
     "ObjectDeleted",
     "ObjectStopped",
+    "ObjectWarned",
+    "Proof",
     "Purpose",
     "SweepStep",
     "Timer",

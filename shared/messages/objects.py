@@ -24,6 +24,11 @@ class ObjectDeleted(Message):
         deleted_at: When the DELETE was accepted, by this process's clock.
         lateness_seconds: `deletedAt` - `dueAt`, in seconds.
         reason: Why the object was due: `expired`, `over-count`, `over-quota`, `deadline-exceeded` or `unused`.
+        moved_by: The setting that moved `dueAt`: a `minAge`, a maximum of the namespace, or the grace of an archive.
+            Empty if none did.
+        policy: The hash of the policy in force: the first 12 hexadecimal digits of the SHA-256 of its text. Empty
+            without a policy.
+        finalizers: The finalizers that the object still had: it exists until they are removed.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.object.deleted"
@@ -35,6 +40,9 @@ class ObjectDeleted(Message):
     deleted_at: Instant
     lateness_seconds: float
     reason: Literal["expired", "over-count", "over-quota", "deadline-exceeded", "unused"] = "expired"
+    moved_by: str = ""
+    policy: str = ""
+    finalizers: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -52,6 +60,39 @@ class ObjectDeleted(Message):
         return self.deleted_at
 
 
+class ObjectWarned(Message):
+    """A finished object is deleted soon: its policy rule has `warn`.
+
+    It is sent at least once before the object is due. A repetition for the same due time has the same id.
+
+    Published by: expire.
+
+    Attributes:
+        ref: The identity of the object.
+        outcome: How the object ended.
+        finished_at: When the object finished.
+        ttl_from: The policy rule that sets the TTL.
+        due_at: When the object is due, as far as this is known now.
+    """
+
+    type: ClassVar[str] = "dev.ttlafterfinished.object.warned"
+    ref: ObjectRef
+    outcome: Outcome | None
+    finished_at: Instant | None
+    ttl_from: str
+    due_at: Instant
+
+    @property
+    def id(self) -> str:
+        """The uid, and when it is due: a later due time is another warning."""
+        return f"{self.ref.uid}/warned/{self.due_at.isoformat()}"
+
+    @property
+    def subject(self) -> str:
+        """The object's uid."""
+        return self.ref.uid
+
+
 class ObjectStopped(Message):
     """The API server accepted the patch that stops an object at its active deadline.
 
@@ -65,6 +106,7 @@ class ObjectStopped(Message):
         stopped_at: When the patch was accepted, by this process's clock.
         lateness_seconds: `stoppedAt` - `dueAt`, in seconds.
         stops: How often the object was stopped so far.
+        policy: The hash of the policy in force, as in `object.deleted`.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.object.stopped"
@@ -75,6 +117,7 @@ class ObjectStopped(Message):
     stopped_at: Instant
     lateness_seconds: float
     stops: int
+    policy: str = ""
 
     @property
     def id(self) -> str:

@@ -24,7 +24,7 @@ class SweepStep(Message):
         continue_token: The continue token of the LIST; empty for the first page.
         sweep_id: The id of the sweep, the same in all its steps.
         step: The number of the step, from 0.
-        whole: Whether the sweep began with all kinds.
+        whole: Whether the sweep began with all kinds; counts only in the process that sent the step.
         passed_over: The kinds that the sweep could not list.
         counts: How many objects the steps before handled, for the log.
     """

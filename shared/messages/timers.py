@@ -3,11 +3,14 @@
 from enum import StrEnum
 from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import AfterValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic.json_schema import SkipJsonSchema
 
 from shared.core.objects import ObjectRef
+from shared.core.traceparent import find_traceparent
 from shared.message_fields import Instant, identified_ref
 from shared.messages.message import Message
+from shared.messages.proofs import Proof
 
 TIMERS_MAX = 500
 """Timers in one `timer.set`: as many as a page of a sweep has objects."""
@@ -25,6 +28,13 @@ class Purpose(StrEnum):
     """Stop the running object at its active deadline."""
     ARCHIVE = "archive"
     """Store the finished object in an archive."""
+    WARN = "warn"
+    """Send `object.warned` before the finished object is deleted."""
+
+    @property
+    def function(self) -> str:
+        """The function that handles the timers of this purpose."""
+        return Purpose.EXPIRE.value if self is Purpose.WARN else self.value
 
 
 class TimerKey(NamedTuple):
@@ -39,6 +49,10 @@ class TimerKey(NamedTuple):
     purpose: str
 
 
+def _is_missing(proof: Proof | None) -> bool:
+    return proof is None
+
+
 class Timer(Message):
     """A timer of an object is due: the function of its purpose reads the object again and decides.
 
@@ -51,6 +65,8 @@ class Timer(Message):
         purpose: What the timer is for.
         due_at: The instant at which the timer fires.
         attempts: How many attempts on this object failed so far; the back-off grows with it.
+        traceparent: The span that set it; empty if there is none. The CloudEvent has it as an attribute only.
+        proof: What `expire` needs to delete the object without reading it; absent if it has to be read.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.timer.fired"
@@ -59,6 +75,9 @@ class Timer(Message):
     purpose: Annotated[Purpose, PlainSerializer(str, when_used="json")]
     due_at: Instant
     attempts: int = Field(default=0, ge=0, le=ATTEMPTS_COUNTED_MAX)
+    traceparent: SkipJsonSchema[Annotated[str, BeforeValidator(find_traceparent)]] = Field(default="", exclude=True)
+    # Without a proof, the data is that of earlier versions. One that cannot be read counts as a missing one.
+    proof: Annotated[Proof | None, BeforeValidator(Proof.read)] = Field(default=None, exclude_if=_is_missing)
 
     @property
     def key(self) -> TimerKey:

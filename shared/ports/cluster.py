@@ -1,12 +1,13 @@
 """The API server, as the use cases see it."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.objects import ObjectRef, ref_of
 
 EventLevel = Literal["Normal", "Warning"]
 """The type of a Kubernetes Event."""
@@ -21,7 +22,7 @@ PASSED_OVER = "an object cannot be read and is kept"
 """The problem that reports each object of `Page.unreadable`, with `object`, `uid` and `error`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """An object as the API server sent it.
 
@@ -35,6 +36,11 @@ class Snapshot:
     obj: dict[str, Any]
     read_at: datetime
     ahead: timedelta = timedelta(0)
+
+    @cached_property
+    def ref(self) -> ObjectRef:
+        """The object's identity, read once: each step of a deletion asks for it."""
+        return ref_of(self.obj)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,17 @@ class Cluster(Protocol):
         """
         ...
 
+    async def present(self, obj: dict[str, Any], *, due_at: datetime) -> Snapshot | None:
+        """Return an object that is known without a read, at the API server's present; None if that is unknown.
+
+        It may be outdated, so use it only for a DELETE.
+
+        Args:
+            obj: The object.
+            due_at: When it is due; the API server's clock is read as for `get_cached`.
+        """
+        ...
+
     async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         """DELETE exactly the object that was read: its uid and its resourceVersion are the preconditions.
 
@@ -189,4 +206,8 @@ class Cluster(Protocol):
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         """Write a Kubernetes Event about the object; a repetition of the same Event is not written."""
+        ...
+
+    async def create_event(self, event: Mapping[str, Any]) -> None:
+        """Create a Kubernetes Event of events.k8s.io/v1; if it exists already, nothing is written."""
         ...

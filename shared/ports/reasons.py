@@ -24,6 +24,8 @@ class Verdict(StrEnum):
     """The archive of the object had acknowledged this version of it before."""
     WOULD_ARCHIVE = "would-archive"
     """The object has to be archived, and the process is a dry run."""
+    WARNED = "warned"
+    """The event `object.warned` about the object is sent: it is deleted soon."""
     MARKED = "marked"
     """The object is marked as unused."""
     UNMARKED = "unmarked"
@@ -86,84 +88,103 @@ class EventReason(StrEnum):
     The text of each member is what the Event is about, and what it means.
     """
 
+    EXPIRED = "Expired"
+    """The object, or its Namespace for a sum.
+
+    The object was deleted because its TTL was over, or because of a limit of the policy. The message has the finish
+    time, the due time, the source of the TTL and the hash of the policy. An Event of the journal.
+    """
+    ARCHIVED = "Archived"
+    """The object, or its Namespace for a sum.
+
+    An archive acknowledged the object. The message names the archive and the place. An Event of the journal.
+    """
     INVALID_TTL = "InvalidTtl"
     """The object.
 
-    A TTL annotation or the TTL field of the kind has a malformed value. The object is kept.
+    A TTL annotation or the TTL field of the kind has a malformed value. The object is kept. An Event of the journal.
     """
     INVALID_POLICY = "InvalidPolicy"
     """The object, or its Namespace.
 
     A policy rule cannot be evaluated for the object, or an annotation of the Namespace has a malformed value. The
-    object, or everything in the Namespace, is kept.
+    object, or everything in the Namespace, is kept. An Event of the journal.
     """
     NOT_ARCHIVED = "NotArchived"
     """The object.
 
     The object is due, and is kept until its archive has acknowledged exactly this version of it. The message names the
-    archive, and the problem if reading the archive fails.
+    archive, and the problem if reading the archive fails. If an archive refuses the object for good, the message is its
+    answer, and the action is `Refuse`. An Event of the journal.
     """
     INVALID_ARCHIVE = "InvalidArchive"
     """The object, or its Namespace.
 
     The annotation about the archive has a malformed value, or names no archive of the policy. The object, or everything
-    in the Namespace, is kept.
+    in the Namespace, is kept. An Event of the journal.
     """
     OVERRIDDEN_TTL = "OverriddenTtl"
     """The object.
 
-    The controller of the kind acts on the kind's own TTL field, and deletes the object before its TTL is over.
+    The controller of the kind acts on the kind's own TTL field, and deletes the object before its TTL is over. An Event
+    of the journal.
     """
     SERVER_CLOCK_AHEAD = "ServerClockAhead"
     """The object.
 
     The API server's clock is more than 60 s ahead of this process. The object is kept until it is due by both clocks.
+    An Event of the journal.
     """
     DELETION_REFUSED = "DeletionRefused"
     """The object.
 
-    The API server refused to read or delete the object for good, for example with a 403. The message is its answer.
+    The API server refused to read or delete the object for good, for example with a 403. The message is its answer. An
+    Event of the journal.
     """
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """The object.
 
-    The object ran for longer than its active deadline, and was stopped. The message names the deadline and its source.
+    The object ran for longer than its active deadline, and was stopped or deleted. The message names the source of the
+    deadline. An Event of the journal.
     """
     INVALID_DEADLINE = "InvalidDeadline"
     """The object.
 
-    An annotation about the active deadline has a malformed value. The object is not stopped.
+    An annotation about the active deadline has a malformed value. The object is not stopped. An Event of the journal.
     """
     CANNOT_STOP = "CannotStop"
     """The object.
 
     The object's own annotation sets an active deadline, and its kind has no way to stop an object. The message gives
-    the reason.
+    the reason. An Event of the journal.
     """
     STOP_UNDONE = "StopUndone"
     """The object.
 
-    The object was stopped at its active deadline and runs again. It is not stopped again.
+    The object was stopped at its active deadline and runs again. It is not stopped again. An Event of the journal.
     """
     STOP_REFUSED = "StopRefused"
     """The object.
 
     The API server refused to read or stop the object for good, or did not store the stop. The message is its answer.
+    An Event of the journal.
     """
     UNUSED = "Unused"
     """The Secret or ConfigMap.
 
-    Nothing refers to the object, and its deletion is announced. The message names the policy rule and the time.
+    Nothing refers to the object, and its deletion is announced. The message names the policy rule and the time. An
+    Event of the journal.
     """
     UNUSED_DELETED = "UnusedDeleted"
     """The Secret or ConfigMap.
 
-    The object was deleted because nothing referred to it. The message names the policy rule.
+    The object was deleted because nothing referred to it. The message names the policy rule. An Event of the journal.
     """
     RECREATE_LOOP = "RecreateLoop"
     """The object.
 
     A controller recreated the object after each deletion. The message names the controller, and the end of the pause.
+    An Event of the journal.
     """
     BREAKER_OPEN = "BreakerOpen"
     """The installation.

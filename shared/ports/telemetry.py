@@ -1,14 +1,20 @@
 """Logs and metrics, as the use cases write them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
+from shared.core.audited import Audited
 from shared.core.decide import Reason
+from shared.core.forecast import Forecast
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
+from shared.ports.cluster import EventLevel
+from shared.ports.journal import JournalResult
 from shared.ports.reasons import Verdict
+from shared.ports.refusal import Refusal
+from shared.ports.report import Report
 
 
 class Telemetry(Protocol):
@@ -36,23 +42,34 @@ class Telemetry(Protocol):
         """
         ...
 
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+    def audited(self, verdict: Verdict, ref: ObjectRef, audited: Audited, *, by: str) -> None:
+        """Record what a function would have done with a due object, if its policy rule had no `audit: true`.
+
+        Args:
+            verdict: What would have been done.
+            ref: The object.
+            audited: The rule, and why the object is due.
+            by: The function.
+        """
+        ...
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
         """Record that a DELETE was accepted.
 
         Args:
             deleted: The object.
             by: The function that deleted it.
             missed: Whether a sweep found the object although the events should have.
-            finalizers: The finalizers that the object still had: it exists until they are removed.
         """
         ...
 
-    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+    def object_stopped(self, stopped: ObjectStopped, *, by: str, detail: str = "") -> None:
         """Record that the patch that stops an object was accepted.
 
         Args:
             stopped: The object.
             by: The function that stopped it.
+            detail: The deadline, and the patch.
         """
         ...
 
@@ -74,6 +91,25 @@ class Telemetry(Protocol):
             archive: The name of the archive.
             finished_at: When the object finished; None if that is unknown.
             failed: Whether an attempt to store it has failed.
+        """
+        ...
+
+    def refused(self, refusal: Refusal, *, by: str) -> None:
+        """Record what the API server or an archive refused for good; `record` counts the verdict.
+
+        Args:
+            refusal: What was refused.
+            by: The function that tried it.
+        """
+        ...
+
+    def reported(self, report: Report, *, by: str, level: EventLevel = "Warning") -> None:
+        """Record a decision that a person has to know; `record` counts the verdict.
+
+        Args:
+            report: The decision.
+            by: The function that decided.
+            level: The type of the Event.
         """
         ...
 
@@ -100,8 +136,23 @@ class Telemetry(Protocol):
         """
         ...
 
+    def forecast(self, forecast: Forecast) -> None:
+        """Record how many objects of each kind are due in each hour, as a sweep of all kinds has found."""
+        ...
+
     def delayed(self, ref: ObjectRef, seconds: float) -> None:
         """Record that the budget was exhausted, and that the object got a slot in so many seconds."""
+        ...
+
+    def paced(self, rule: KindRule, permits: int, *, before: int, most: int) -> None:
+        """Record how many deletions of a kind may be in flight at once; called for a new kind, and at each change.
+
+        Args:
+            rule: The kind.
+            permits: The number from now on.
+            before: The number until now; the same for a new kind.
+            most: The number while the API server is well.
+        """
         ...
 
     def breaker(self, *, is_open: bool) -> None:
@@ -135,4 +186,8 @@ class Telemetry(Protocol):
                 `would_delete`, `kept` and `failed`.
             window_seconds: The longest time from the start of the last pass to an accepted DELETE; 0 without a DELETE.
         """
+        ...
+
+    def journaled(self, result: JournalResult, count: int = 1) -> None:
+        """Record what became of some entries of the journal."""
         ...

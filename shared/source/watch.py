@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event
+from shared.adapters.events.proof_events import with_proof
+from shared.adapters.events.traced import send_traced
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_lines import WatchEvent
@@ -22,7 +24,8 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.decision_loop import Decide, DecisionT
-from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.evaluator import Evaluation, Evaluator
+from shared.evaluation.proofs import Proofs
 from shared.messages import Message, SweepStep
 from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.source.outbox import Outbox
@@ -63,6 +66,7 @@ class KindWatch:
         telemetry: Reports problems.
         evaluator: Provides the policy and the namespaces.
         namespace: The only namespace to watch; empty for all namespaces.
+        proofs: Makes the proof that an event carries; None without a key.
     """
 
     cluster: KubernetesCluster
@@ -73,6 +77,7 @@ class KindWatch:
     telemetry: Telemetry
     evaluator: Evaluator
     namespace: str = ""
+    proofs: Proofs | None = None
     _gap: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
@@ -139,7 +144,7 @@ class KindWatch:
             return
         decision = await self._decide(change)
         is_forwarded = (
-            decision.reason in _FORWARDED or decision.facts.unread is not None or self._is_archived(change, decision)
+            decision.reason in _FORWARDED or bool(decision.facts.unread) or self._is_archived(change, decision)
         )
         is_reported = is_reported_at_once(decision, change.obj, self.rule)
         is_relevant = not isinstance(decision, Ignore) or is_forwarded or is_reported
@@ -148,10 +153,19 @@ class KindWatch:
             self.cluster.memory.remember(ref.uid, data) if is_relevant else self.cluster.memory.forget(ref.uid)
         if is_relevant:
             event = event_of_change(change, self.rule, server=self.cluster.server, data=data)
-            await outbox.put(ref.uid, event)
+            await outbox.put(ref.uid, self._prove(event, change))
         elif decision.reason in _INVALID:
             about = {"object": str(ref), "api_version": ref.api_version}
             self.telemetry.problem(str(decision.reason), **about, error=decision.facts.problem)
+
+    def _prove(self, event: Event, change: WatchEvent) -> Event:
+        """Add the proof of the decision about a version that this process has just received, if there is one."""
+        if self.proofs is None:
+            return event
+        context = self._cached_context(change)
+        evaluation = Evaluation(decide(change.obj, self.rule, self.clock.now(), context), context=context)
+        proof = self.proofs.make(evaluation, self.rule, change.obj)
+        return with_proof(event, proof) if proof else event
 
     async def _decide(self, change: WatchEvent) -> Decision | StopDecision:
         """Decide about the deadline of a running object if it may have one; about the TTL of any other object."""
@@ -186,7 +200,7 @@ class KindWatch:
 
     async def _write_event(self, event: Event) -> None:
         try:
-            await self.send(event)
+            await send_traced(self.send, event)
         except TtlError as error:
             self.telemetry.problem("event lost until the next sweep", event=event.id, error=str(error))
             if isinstance(error, TryLaterError):  # after a permanent error, a sweep would fail in the same way

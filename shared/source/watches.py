@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.proofs import build_proofs
 from shared.core.kinds.rule import KindRule
 from shared.errors import ForbiddenError, TtlError
 from shared.evaluation.evaluator import Evaluator
@@ -53,6 +54,7 @@ class KindWatches:
         self._evaluator = evaluator
         self._send = send
         self._publish = publish
+        self._proofs = build_proofs(config, evaluator, cluster) if config.settings.proof_key else None
         self._running: list[_Running] = []
         self._names: set[str] | None = None
         self._refusals: dict[int, ForbiddenError] = {}  # by watch: kinds of two groups may have the same plural
@@ -117,6 +119,7 @@ class KindWatches:
             telemetry=self._config.telemetry,
             evaluator=self._evaluator,
             namespace=self._config.namespace,
+            proofs=self._proofs,
         )
 
     async def _keep_watching(self, watch: KindWatch) -> None:

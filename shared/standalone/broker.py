@@ -51,6 +51,7 @@ class LocalBroker:
 
     def __init__(self, *, dead_letter: DeadLetterSink, source: str) -> None:
         self._subscribers: Sequence[Subscriber] = ()
+        self._of_type: dict[str, list[Subscriber]] = {}
         self._dead_letter = dead_letter
         self._source = source
         self._closing = False
@@ -60,7 +61,7 @@ class LocalBroker:
 
     def subscribe(self, subscribers: Sequence[Subscriber]) -> None:
         """Deliver to these subscribers from now on. Their functions may publish to this broker."""
-        self._subscribers = subscribers
+        self._subscribers, self._of_type = subscribers, {}
 
     async def publish(self, message: Message) -> None:
         """Publish a message; after a transient error it does not become a dead letter, but stays with the sender.
@@ -68,6 +69,8 @@ class LocalBroker:
         Raises:
             TryLaterError: A function of the chain did not accept its event, and may accept it later.
         """
+        if not self._closing and not self._subscribers_of(message.type):  # such as `object.deleted`: make no event
+            return
         event = event_of(message, source=self._source)
         later = [one for one in await self._run(event, returnable=event) if one.retryable]
         if later:
@@ -108,7 +111,7 @@ class LocalBroker:
         if self._closing:
             raise TryLaterError("the broker is closing")
         matching = self._matching(event)
-        if not matching:  # most events, such as `object.deleted`
+        if not matching:
             return ()
         chain = _Chain(returnable)
         self._chains.add(chain)
@@ -125,8 +128,16 @@ class LocalBroker:
         return tuple(chain.undelivered)
 
     def _matching(self, event: Event) -> list[Subscriber]:
-        attributes = event.attributes()
-        return [subscriber for subscriber in self._subscribers if subscriber.trigger.matches(attributes)]
+        subscribers = self._subscribers_of(event.type)
+        attributes = event.attributes() if subscribers else {}
+        return [subscriber for subscriber in subscribers if subscriber.trigger.matches(attributes)]
+
+    def _subscribers_of(self, event_type: str) -> list[Subscriber]:
+        """Return the subscribers whose Triggers can match events of a type; worked out once for each type."""
+        if event_type not in self._of_type:
+            found = [one for one in self._subscribers if one.trigger.may_match(event_type)]
+            self._of_type[event_type] = found
+        return self._of_type[event_type]
 
     async def _deliver(self, event: Event, matching: Sequence[Subscriber], hops: int, chain: _Chain) -> None:
         """Deliver an event to its subscribers, and the replies to theirs; a loop, since calls do not nest 255 deep."""

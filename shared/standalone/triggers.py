@@ -69,7 +69,7 @@ class Filter(_Spec):
     def holds(self, attributes: Mapping[str, str]) -> bool:
         """Return whether the filter matches an event with these context attributes."""
         if self.exact is not None:
-            return all(attributes.get(name) == value for name, value in self.exact.items())
+            return self.exact.items() <= attributes.items()  # every event asks every Trigger
         if self.prefix is not None:
             return all(attributes.get(name, "").startswith(value) for name, value in self.prefix.items())
         if self.suffix is not None:
@@ -79,6 +79,14 @@ class Filter(_Spec):
         if self.negated is not None:
             return not self.negated.holds(attributes)
         return all(part.holds(attributes) for part in self.all_of or ())
+
+    def may_hold(self, event_type: str) -> bool:
+        """Return whether the filter can match an event of this type; True if its other attributes decide."""
+        if self.exact is not None:
+            return self.exact.get("type", event_type) == event_type
+        if self.any_of is not None:
+            return any(part.may_hold(event_type) for part in self.any_of)
+        return all(part.may_hold(event_type) for part in self.all_of or ())
 
 
 class Delivery(_Spec):
@@ -177,3 +185,7 @@ class Trigger(BaseModel):
             return all(part.holds(attributes) for part in self.spec.filters)
         wanted = self.spec.filter.attributes if self.spec.filter else {}
         return all(name in attributes and value in ("", attributes[name]) for name, value in wanted.items())
+
+    def may_match(self, event_type: str) -> bool:
+        """Return whether it can match an event of this type; see `Filter.may_hold`."""
+        return all(part.may_hold(event_type) for part in self.spec.filters)

@@ -10,7 +10,7 @@ from shared.core.archive.document import Record
 from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.evaluate import evaluate
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, parse_instant, ref_of
+from shared.core.objects import get_text, parse_instant
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
@@ -46,8 +46,8 @@ class Archival(TimerHandler):
 
     purpose: ClassVar[Purpose] = Purpose.ARCHIVE
     would: ClassVar[Verdict] = Verdict.WOULD_ARCHIVE
-    refused: ClassVar[EventReason] = EventReason.NOT_ARCHIVED
-    writes_events: ClassVar[bool] = False  # its account only reads; `expire` and `sweep` report what is not archived
+    refused: ClassVar[EventReason | None] = EventReason.NOT_ARCHIVED
+    writes_events: ClassVar[bool] = False  # `expire` and `sweep` report the same decisions
     attempt_seconds: ClassVar[float] = 240.0
 
     writer: ArchiveWriter
@@ -79,8 +79,8 @@ class Archival(TimerHandler):
         missed_before: datetime | None = None,  # noqa: ARG002 - of sweeps
         fired_at: datetime | None = None,  # noqa: ARG002 - an object is archived at once
     ) -> Handled | None:
-        ref, decision = ref_of(snapshot.obj), evaluation.decision
-        await self._report_decision(rule, snapshot.obj, decision)
+        ref, decision = snapshot.ref, evaluation.decision
+        self._report_decision(rule, snapshot.obj, decision)
         match decision:
             case ToArchive() if self.dry_run:
                 self._record(self.would, ref, decision.reason, detail=decision.archiving.to)
@@ -97,13 +97,17 @@ class Archival(TimerHandler):
                 return archived_before(
                     facts.archived, ref, self._timer(rule, snapshot, evaluation.context, facts.archived)
                 )
+            case Ignore(Reason.AUDIT_ONLY, facts):
+                self._record_audited(ref, facts)
+                timer = self._timer(rule, snapshot, evaluation.context, None)
+                return None if timer is None else TimersSet(timers=(timer,))
             case _:
                 self._record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem)
                 timer = self._timer(rule, snapshot, evaluation.context, None)
                 return None if timer is None else TimersSet(timers=(timer,))
 
     async def _store(self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot) -> ObjectArchived:
-        ref, archiving = ref_of(snapshot.obj), decision.archiving
+        ref, archiving = snapshot.ref, decision.archiving
         destination = context.policy.archives.get(archiving.to)
         if destination is None:
             raise PermanentError(f"archive {archiving.to}: the policy has no such archive")
@@ -149,7 +153,7 @@ class Archival(TimerHandler):
         due_at = expire_at(decide(snapshot.obj, rule, snapshot.read_at, context), now)
         if due_at is None:
             return None
-        return Timer(ref=ref_of(snapshot.obj), purpose=Purpose.EXPIRE, due_at=due_at, attempts=self.attempts)
+        return Timer(ref=snapshot.ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=self.attempts)
 
 
 def _is_absent(fact: ArchiveFact | None) -> bool:

@@ -166,7 +166,7 @@ class ArchiveWriter:
             keys.append(copied.key.path)
             stored.add(logs)
 
-        async with aclosing(self._find_children(ref_of(snapshot.obj), rule, order)) as found:
+        async with aclosing(self._find_children(snapshot.ref, rule, order)) as found:
             await _for_each(found, write, self.gates.children)
         return stored
 

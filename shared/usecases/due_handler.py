@@ -5,6 +5,7 @@ decides, and in what they do with an object that is due.
 """
 
 from abc import abstractmethod
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Expire, Ignore, Wait
-from shared.core.facts import Facts
+from shared.core.facts import Facts, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.objects import ObjectRef
 from shared.errors import OutdatedError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectDeleted, TimersSet
@@ -36,6 +37,14 @@ class DueHandler(TimerHandler):
     async def _act(self, due: Any, rule: KindRule, snapshot: Snapshot, *, is_missed: bool) -> Handled | None:
         """Do with a due object what this purpose is for; the safeguards have let it pass."""
 
+    def _permit(self, rule: KindRule, ref: ObjectRef) -> AbstractAsyncContextManager[bool]:
+        """Hold a permit of the pace; gives whether this has waited."""
+        return self.pace.permit(rule, ref.namespace) if self.pace else nullcontext(enter_result=False)
+
+    def _timing(self, rule: KindRule) -> AbstractContextManager[None]:
+        """Measure a request that acts on a due object."""
+        return self.pace.timing(rule) if self.pace else nullcontext()
+
     def _spread_at(self, ref: ObjectRef, facts: Facts) -> datetime | None:  # noqa: ARG002 - only deletions are spread
         """When to act on an object that a sweep found overdue; None for now."""
         return None
@@ -50,16 +59,22 @@ class DueHandler(TimerHandler):
         fired_at: datetime | None = None,
     ) -> Handled | None:
         """Carry out a decision; a due object is acted on if the safeguards let it pass."""
-        ref = ref_of(snapshot.obj)
-        await self._report_decision(rule, snapshot.obj, evaluation.decision)
+        ref = snapshot.ref
+        self._report_decision(rule, snapshot.obj, evaluation.decision)
         match evaluation.decision:
             case ToArchive():
                 return None  # a decision of `Archival` alone
+            case Ignore(Reason.AUDIT_ONLY, facts):
+                self._record_audited(ref, facts)
+                return None
             case Ignore(reason, facts):
                 self._record(Verdict.KEPT, ref, reason, detail=facts.problem)
                 return self._timers((one.ref, one.due_at) for one in evaluation.fallen)
             case Wait(until, reason, facts):
-                self._record(Verdict.TIMER_SET, ref, reason, due_at=until, detail=facts.problem)
+                if reason is Reason.AUDIT_ONLY:
+                    self._record_audited(ref, facts)
+                else:
+                    self._record(Verdict.TIMER_SET, ref, reason, due_at=until, detail=facts.problem)
                 again_at = wait_until(until, snapshot, fired_at, now=self.clock.now())
                 return self._timers([(ref, again_at), *((one.ref, one.due_at) for one in evaluation.fallen)])
             case Expire(since, _, facts) | Stop(since, _, facts):
@@ -75,7 +90,7 @@ class DueHandler(TimerHandler):
         is_missed: bool,
         fired_at: datetime | None,
     ) -> Handled | None:
-        ref, due = ref_of(snapshot.obj), evaluation.decision
+        ref, due = snapshot.ref, evaluation.decision
         if self.dry_run:
             self._record(self.would, ref, due.reason, detail=due.facts.summary())
             return None
@@ -95,7 +110,7 @@ class DueHandler(TimerHandler):
         if isinstance(answer, Denied):
             self._record(Verdict.KEPT, ref, answer.reason, detail=answer.detail)
             if answer.event:
-                await self._write_event(ref, EventReason.RECREATE_LOOP, answer.event)
+                self._write_event(ref, EventReason.RECREATE_LOOP, answer.event)
             return None
         again_at = engine_now(fired_at, now=self.clock.now()) + timedelta(seconds=answer.seconds)
         self._record(Verdict.TIMER_SET, ref, Safeguard.BUDGET, due_at=again_at)
@@ -104,16 +119,22 @@ class DueHandler(TimerHandler):
     def _check_still_due(self, evaluation: AnyEvaluation, rule: KindRule, snapshot: Snapshot) -> None:
         if not self.evaluator.is_still_due(evaluation, snapshot, rule):
             if self.safeguards:
-                self.safeguards.not_deleted(rule, ref_of(snapshot.obj))
-            raise OutdatedError(f"{ref_of(snapshot.obj)}: the decision about it does not hold any more")
+                self.safeguards.not_deleted(rule, snapshot.ref)
+            raise OutdatedError(f"{snapshot.ref}: the decision about it does not hold any more")
 
     async def _delete(
         self, due: Expire | Stop, rule: KindRule, snapshot: Snapshot, *, is_missed: bool
     ) -> ObjectDeleted | None:
-        ref, propagation = ref_of(snapshot.obj), propagation_of(due)
-        if not await delete_counted(self.cluster, self.safeguards, rule, snapshot.obj, propagation=propagation):
+        ref, propagation = snapshot.ref, propagation_of(due)
+        policy = self.evaluator.policy().digest  # that of the decision, see `_check_still_due`
+        with self._timing(rule):
+            is_deleted = await delete_counted(
+                self.cluster, self.safeguards, rule, snapshot.obj, propagation=propagation
+            )
+        if not is_deleted:
             self._record(Verdict.ALREADY_GONE, ref)
             return None
-        deleted = deletion_of(ref, due, deleted_at=self.clock.now())
-        self.telemetry.deleted(deleted, by=self.by, missed=is_missed, finalizers=list_finalizers(snapshot.obj))
+        finalizers = list_finalizers(snapshot.obj)
+        deleted = deletion_of(ref, due, deleted_at=self.clock.now(), policy=policy, finalizers=finalizers)
+        self.telemetry.deleted(deleted, by=self.by, missed=is_missed)
         return deleted

@@ -5,9 +5,8 @@ from typing import Any, ClassVar
 
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.deadlines.run import is_merged
-from shared.core.decide import Ignore, Wait
+from shared.core.decide import Ignore, Reason, Wait
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluation
 from shared.messages import ObjectDeleted, ObjectStopped, Purpose, Timer, TimersSet
@@ -32,7 +31,7 @@ class Enforcement(DueHandler):
 
     purpose: ClassVar[Purpose] = Purpose.ENFORCE
     would: ClassVar[Verdict] = Verdict.WOULD_STOP
-    refused: ClassVar[EventReason] = EventReason.STOP_REFUSED
+    refused: ClassVar[EventReason | None] = EventReason.STOP_REFUSED
 
     async def enforce(self, timer: Timer) -> Handled | None:
         """Stop the timer's object if its deadline is over; see `TimerHandler.handle`."""
@@ -46,9 +45,12 @@ class Enforcement(DueHandler):
         Raises:
             TryLaterError: The API server is busy or away.
         """
-        ref, decision = ref_of(snapshot.obj), (await self._evaluate(snapshot, rule)).decision
-        await self._report_decision(rule, snapshot.obj, decision)
+        ref, decision = snapshot.ref, (await self._evaluate(snapshot, rule)).decision
+        self._report_decision(rule, snapshot.obj, decision)
         match decision:
+            case Ignore(Reason.AUDIT_ONLY, facts):
+                self._record_audited(ref, facts)
+                return None
             case Ignore():
                 return None
             case Wait(until, reason):
@@ -71,25 +73,22 @@ class Enforcement(DueHandler):
         self, due: Any, rule: KindRule, snapshot: Snapshot, *, is_missed: bool
     ) -> ObjectDeleted | ObjectStopped | None:
         if due.facts.active.deletes:
-            deleted = await self._delete(due, rule, snapshot, is_missed=is_missed)
-            if deleted is not None:
-                message = f"{describe_excess(due.facts)}; deleted"
-                await self._write_event(deleted.ref, EventReason.DEADLINE_EXCEEDED, message)
-            return deleted
+            return await self._delete(due, rule, snapshot, is_missed=is_missed)
         return await self._stop(due, rule, snapshot)
 
     async def _stop(self, due: Stop, rule: KindRule, snapshot: Snapshot) -> ObjectStopped:
         stop = rule.deadline.stop if rule.deadline else None
         if stop is None:
             raise PermanentError(f"the kind rule of {rule.name} has no way to stop an object")
-        ref, obj = ref_of(snapshot.obj), snapshot.obj
+        ref, obj = snapshot.ref, snapshot.obj
         patch = patch_of(stop, obj, at=snapshot.read_at, before=due.facts.active.mark)
-        stored = await stop_counted(self.cluster, self.safeguards, rule, obj, patch)
+        policy = self.evaluator.policy().digest
+        with self._timing(rule):
+            stored = await stop_counted(self.cluster, self.safeguards, rule, obj, patch)
         self.evaluator.lost_marks.stopped(ref.uid, due, snapshot.read_at)
         if not is_merged(stored.obj, stop.patch):
             problem = f"the API server accepted a patch of {ref}, and did not store all of it"
             raise PermanentError(f"{problem}: {describe_patch(rule)}")
-        stopped = stop_of(ref, due, stopped_at=self.clock.now())
-        self.telemetry.object_stopped(stopped, by=self.by)
-        await self._write_event(ref, EventReason.DEADLINE_EXCEEDED, describe_stop(rule, due.facts))
+        stopped = stop_of(ref, due, stopped_at=self.clock.now(), policy=policy)
+        self.telemetry.object_stopped(stopped, by=self.by, detail=describe_stop(rule, due.facts))
         return stopped

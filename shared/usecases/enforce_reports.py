@@ -40,7 +40,7 @@ def patch_of(stop: StopRule, obj: Mapping[str, Any], *, at: datetime, before: Ma
     return {**stop.patch, "metadata": {**metadata, "annotations": annotations}}
 
 
-def stop_of(ref: ObjectRef, decision: Stop, *, stopped_at: datetime) -> ObjectStopped:
+def stop_of(ref: ObjectRef, decision: Stop, *, stopped_at: datetime, policy: str) -> ObjectStopped:
     """The message about an object whose stop was accepted."""
     active = decision.facts.active
     return ObjectStopped(
@@ -51,6 +51,7 @@ def stop_of(ref: ObjectRef, decision: Stop, *, stopped_at: datetime) -> ObjectSt
         stopped_at=stopped_at,
         lateness_seconds=(stopped_at - decision.since).total_seconds(),
         stops=active.mark.stops + 1 if active.mark else 1,
+        policy=policy,
     )
 
 

@@ -29,7 +29,7 @@ class ObjectEvent(NamedTuple):
     """A Kubernetes Event to write."""
 
     about: ObjectRef
-    reason: str
+    reason: EventReason
     message: str
 
 
@@ -47,8 +47,10 @@ def find_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> Ob
     return None
 
 
-def deletion_of(ref: ObjectRef, decision: Expire | Stop, *, deleted_at: datetime) -> ObjectDeleted:
-    """The message about an object whose DELETE was accepted."""
+def deletion_of(
+    ref: ObjectRef, decision: Expire | Stop, *, deleted_at: datetime, policy: str, finalizers: tuple[str, ...]
+) -> ObjectDeleted:
+    """The message about an object whose DELETE was accepted; its other fields are those of the message."""
     facts, since = decision.facts, wanted_since(decision.since, decision.facts)
     source = facts.ttl or facts.active.deadline
     return ObjectDeleted(
@@ -60,6 +62,9 @@ def deletion_of(ref: ObjectRef, decision: Expire | Stop, *, deleted_at: datetime
         deleted_at=deleted_at,
         lateness_seconds=(deleted_at - since).total_seconds(),
         reason=str(decision.reason),
+        moved_by=facts.moved_by or facts.active.moved_by,
+        policy=policy,
+        finalizers=finalizers,
     )
 
 

@@ -12,7 +12,7 @@ from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
 from shared.core.facts import Facts
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds, jitter_of, jittered
-from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer, TimersSet
+from shared.messages import ATTEMPTS_COUNTED_MAX, Proof, Purpose, Timer, TimersSet
 from shared.ports import Snapshot
 
 SOON = timedelta(minutes=10)
@@ -69,7 +69,7 @@ def spread_at(ref: ObjectRef, facts: Facts, *, now: datetime) -> datetime | None
 def expire_at(decision: Decision, now: datetime) -> datetime | None:
     """When to read a finished object; None if only a change can make it due."""
     facts = decision.facts
-    if facts.unread is not None and not isinstance(decision, Expire):
+    if facts.unread and not isinstance(decision, Expire):
         return now  # a limit may make this object, or one that it pushes out of its group, due at once
     match decision:
         case Wait(due_at) | Expire(due_at):
@@ -87,10 +87,34 @@ def expire_at(decision: Decision, now: datetime) -> datetime | None:
             return None
 
 
+def warn_timer(ref: ObjectRef, facts: Facts, *, now: datetime | None = None) -> Timer | None:
+    """The timer of the warning before a deletion; None if the rule that sets the TTL has no `warn`, or only audits.
+
+    If the TTL is shorter than `warn`, the timer is due at the finish.
+
+    Args:
+        ref: The object.
+        facts: The facts about its deletion.
+        now: When the timer is set: it is not due before. So a timer that is set again is not due at the same time,
+            as one that is delivered again is. None for the time at which the warning was wanted.
+    """
+    rule, due_at, finished_at = facts.policy_rule, facts.due_at, facts.finish.at
+    if rule is None or rule.warn is None or facts.audited_by or facts.early or due_at is None or finished_at is None:
+        return None
+    wanted_at = max(finished_at, due_at - min(rule.warn, due_at - finished_at))
+    return Timer(ref=ref, purpose=Purpose.WARN, due_at=max(wanted_at, now or wanted_at))
+
+
 def timers_for(due: Iterable[tuple[ObjectRef, datetime | None]], *, purpose: Purpose) -> TimersSet | None:
     """One timer for each object that has a due time; None if no object has one."""
     timers = tuple(Timer(ref=ref, purpose=purpose, due_at=at) for ref, at in due if at is not None)
     return TimersSet(timers=timers) if timers else None
+
+
+def prove_first(timers: TimersSet, proof: Proof | None) -> TimersSet:
+    """The timers of an answer, the first of them, which is that of the decided object, with a proof."""
+    first, *others = timers.timers
+    return TimersSet(timers=(first.model_copy(update={"proof": proof}), *others)) if proof else timers
 
 
 def archive_later(timers: TimersSet, fired: Timer, *, now: datetime) -> TimersSet:

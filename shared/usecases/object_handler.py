@@ -6,18 +6,21 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
+from shared.core.audited import audited_of
+from shared.core.facts import Facts
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
-from shared.errors import PermanentError, TtlError
+from shared.errors import PermanentError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluator
-from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, Purpose, TimersSet
-from shared.ports import Clock, Cluster, EventReason, Snapshot, Telemetry, Verdict
+from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, Purpose, TimersSet
+from shared.ports import Clock, Cluster, EventReason, Refusal, Report, Snapshot, Telemetry, Verdict
+from shared.safeguards.pace import Pace
 from shared.safeguards.safeguards import Safeguards
 from shared.usecases.expire_reports import ObjectEvent
 from shared.usecases.next_timers import timers_for
 
-Handled = ObjectArchived | ObjectDeleted | ObjectStopped | TimersSet
+Handled = ObjectArchived | ObjectDeleted | ObjectStopped | ObjectWarned | TimersSet
 """What a handler answers."""
 
 
@@ -28,8 +31,8 @@ class ObjectHandler:
     Attributes:
         purpose: The purpose of the timers.
         would: The verdict about a due object in a dry run.
-        refused: The reason of the Event about a permanent error.
-        writes_events: Whether its account may write Events.
+        refused: The reason of the Event about a permanent error; None if another purpose reports the same error.
+        writes_events: Whether it reports its decisions by Events; False if another purpose reports the same.
         cluster: The API server.
         catalogue: The kinds that may be deleted.
         evaluator: Decides, and caches for a moment what it read for that.
@@ -38,12 +41,13 @@ class ObjectHandler:
         dry_run: Decide and report; change nothing and write nothing.
         namespace: Only objects in this namespace; empty for all.
         safeguards: Asked before each DELETE or stop, and informed of its result; None for no safeguards.
+        pace: Gives the permits for DELETEs and stops; None for no limit.
         by: The function that acts, in logs and metrics.
     """
 
     purpose: ClassVar[Purpose]
     would: ClassVar[Verdict]
-    refused: ClassVar[EventReason]
+    refused: ClassVar[EventReason | None]
     writes_events: ClassVar[bool] = True
 
     cluster: Cluster
@@ -55,6 +59,7 @@ class ObjectHandler:
     by: str = "expire"
     namespace: str = ""
     safeguards: Safeguards | None = None
+    pace: Pace | None = None
 
     @classmethod
     def like(cls, other: "ObjectHandler") -> Self:
@@ -94,14 +99,15 @@ class ObjectHandler:
             TryLaterError: The API server is busy or away.
         """
 
-    async def report(self, ref: ObjectRef, error: PermanentError) -> None:
-        """Report a permanent error by a log line, a metric, and an Event on the object."""
+    def report(self, ref: ObjectRef, error: PermanentError) -> None:
+        """Report a permanent error by a log line, a metric, and an entry of the journal."""
         self._record(Verdict.FAILED, ref, type(error).__name__, detail=str(error))
-        await self._write_event(ref, self.refused, str(error))
+        if self.refused is not None and not self.dry_run:
+            self.telemetry.refused(Refusal.of(ref, self.refused, error, at=self.clock.now()), by=self.by)
 
-    async def _report_decision(self, rule: KindRule, obj: dict[str, Any], decision: Any) -> None:
+    def _report_decision(self, rule: KindRule, obj: dict[str, Any], decision: Any) -> None:
         if event := self._find_event(rule, obj, decision):
-            await self._write_event(*event)
+            self._write_event(*event)
 
     def _timers(self, due: Iterable[tuple[ObjectRef, datetime | None]]) -> TimersSet | None:
         return timers_for(due, purpose=self.purpose)
@@ -109,14 +115,13 @@ class ObjectHandler:
     def _record(self, verdict: Verdict, ref: ObjectRef, reason: str = "", **details: Any) -> None:
         self.telemetry.record(verdict, ref, reason, by=self.by, **details)
 
-    async def _write_event(self, ref: ObjectRef, reason: str, message: str) -> None:
-        if self.dry_run or not self.writes_events:
-            return
-        try:
-            await self.cluster.record_event(ref, reason, message)
-        except TtlError as error:  # the verdict does not depend on the Event
-            about = {"object": str(ref), "api_version": ref.api_version}
-            self.telemetry.problem("could not write an Event", **about, error=str(error))
+    def _record_audited(self, ref: ObjectRef, facts: Facts) -> None:
+        self.telemetry.audited(self.would, ref, audited_of(facts), by=self.by)
+
+    def _write_event(self, ref: ObjectRef, reason: EventReason, message: str) -> None:
+        """Have the journal write an Event in the background, within its limits: the verdict does not depend on it."""
+        if self.writes_events and not self.dry_run:
+            self.telemetry.reported(Report.of(ref, reason, message, at=self.clock.now()), by=self.by)
 
 
 def shared_fields(handler: ObjectHandler) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from shared.core.decide import Context, Decision, Ignore, Reason, Wait, decide
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
-from shared.core.objects import get_annotations, list_mappings, parse_instant, quote, ref_of
+from shared.core.objects import ObjectRef, get_annotations, list_mappings, parse_instant, quote, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import EventError
-from shared.messages import Purpose, Timer, TimersSet
+from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Verdict
 from shared.usecases.enforce_reports import is_reported_at_once
-from shared.usecases.next_timers import expire_at
+from shared.usecases.next_timers import expire_at, warn_timer
 
 NEW = timedelta(seconds=30)
 """How long after its start, its deadline or a write of its spec or metadata the events of an object cause reads."""
@@ -31,6 +31,7 @@ GetNamespace = Callable[[str], Namespace | None]
 
 async def schedule(  # noqa: PLR0913 - each is a port or a fact
     obj: Any,
+    proof: Proof | None = None,
     *,
     catalogue: Catalogue,
     clock: Clock,
@@ -47,6 +48,8 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
 
     Args:
         obj: The object in the event.
+        proof: What the event carries of the decision of our watch, which read the namespace. The timer carries it on,
+            and only `expire` checks it.
         catalogue: The kinds that may be deleted.
         clock: This process's clock.
         telemetry: Records the verdict.
@@ -67,14 +70,27 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
         return None
     now, context = clock.now(), Context(policy, get_cached(ref.namespace))
     decision, purpose, due_at = _find_timer(obj, rule, now, context)
+    if purpose is not Purpose.EXPIRE or due_at is None:
+        proof = None
+    elif proof is not None and decision.reason is Reason.NAMESPACE_UNREAD:
+        due_at = proof.due_at
     if due_at is None:
         telemetry.record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem, by="schedule")
         return None
-    if due_at - now >= horizon:
+    timer = Timer(ref=ref, purpose=purpose, due_at=due_at, proof=proof)
+    timers = tuple(one for one in (timer, _find_warning(ref, decision, now)) if one and one.due_at - now < horizon)
+    if not timers:
         telemetry.record(Verdict.KEPT, ref, HandlingReason.LEFT_TO_SWEEP, by="schedule")
         return None
-    telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=due_at)
-    return TimersSet(timers=(Timer(ref=ref, purpose=purpose, due_at=due_at),))
+    telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=timers[0].due_at)
+    return TimersSet(timers=timers)
+
+
+def _find_warning(ref: ObjectRef, decision: Decision | StopDecision, now: datetime) -> Timer | None:
+    """The timer of the warning about an object that is not due yet, or that is archived first."""
+    due_at, is_archived_first = decision.facts.due_at, decision.reason is Reason.NOT_ARCHIVED
+    is_ahead = isinstance(decision, Wait) or is_archived_first or decision.reason is Reason.NAMESPACE_UNREAD
+    return warn_timer(ref, decision.facts, now=now) if is_ahead and due_at is not None and due_at > now else None
 
 
 def _find_timer(

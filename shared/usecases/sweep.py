@@ -9,27 +9,33 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import cast
 
 from shared.core.archive.decide_archive import ToArchive
+from shared.core.audited import audited_of
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.objects import ObjectRef
+from shared.core.reasons import Reason
 from shared.core.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served
 from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, TimersSet
 from shared.ports import PASSED_OVER, Clock, Cluster, Page, Publisher, Snapshot, Telemetry, Verdict, WriteEvent
+from shared.usecases.audit_reports import AuditReports
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
 from shared.usecases.next_timers import timers_for
+from shared.usecases.sweep_chains import SweepChains
 from shared.usecases.sweep_counts import SweepCounts
 from shared.usecases.sweep_end import report_end
 from shared.usecases.sweep_pages import Found, LargePages, PageReader
-from shared.usecases.sweep_timers import WantedTimers, retries_of
+from shared.usecases.sweep_timers import retries_of
+from shared.usecases.sweep_work import StepWork
 
 MISSED_AFTER = timedelta(seconds=10)
 """An object that a sweep finds due for longer than this was missed by the events."""
@@ -42,21 +48,6 @@ QUEUE_MAX = 500
 
 _log = logging.getLogger("ttl")
 _Queue = asyncio.Queue[tuple[KindRule, Found]]
-
-
-@dataclass(slots=True)
-class _Step:
-    """What one step works with, and what it has found so far."""
-
-    ends_at: datetime
-    due_before: datetime
-    missed_before: datetime
-    expiry: Expiry
-    enforcement: Enforcement
-    counts: SweepCounts
-    timers: WantedTimers = field(default_factory=WantedTimers)
-    failures: list[TtlError] = field(default_factory=list)
-    passed_over: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +67,8 @@ class Sweep:
         namespace: Only this namespace; empty for all.
         write_event: Writes the Event at the end of a sweep; None for no Event.
         large_pages: The turns of all sweeps of this process.
+        chains: The steps that this process has returned.
+        audit_reports: Writes what rules with audit would do; None for no reports.
         dry_run: Set no timers for archives.
     """
 
@@ -91,6 +84,8 @@ class Sweep:
     namespace: str = ""
     write_event: WriteEvent | None = None
     large_pages: LargePages = field(default_factory=LargePages)
+    chains: SweepChains = field(default_factory=SweepChains)
+    audit_reports: AuditReports | None = None
     dry_run: bool = False
 
     async def sweep(self, step: SweepStep) -> SweepStep | None:
@@ -100,15 +95,19 @@ class Sweep:
             The next step; None after the last page of the last kind.
 
         Raises:
-            TryLaterError: The API server is away, for every kind of this step.
+            TryLaterError: This step is to be repeated: none of its kinds could be listed.
             PermanentError: The API server does not list the kinds that it serves.
         """
         now = self.clock.now()
-        step = await self._started(step, now)
+        named = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in await self._served())
+        step = self.chains.start(step, named, now)
         due_before = now + sweep_ahead(self.interval)
-        counts = SweepCounts(self.telemetry, step.counts, due_before)
+        findings = self.audit_reports.find(step) if self.audit_reports else None
+        counts = SweepCounts(self.telemetry, step.counts, due_before, findings)
         expiry = self.expiry_with(cast("Telemetry", counts))
-        work = _Step(now + STEP_TIME, due_before, now - MISSED_AFTER, expiry, Enforcement.like(expiry), counts)
+        work = StepWork(now, now + STEP_TIME, due_before, now - MISSED_AFTER, expiry, Enforcement.like(expiry), counts)
+        work.tail_of = step.kinds[0] if step.continue_token and not step.whole and step.kinds else ""
+        work.forecast = self.chains.forecasts.find(step)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work(queue, work)) for _ in range(self.concurrency)]
@@ -120,33 +119,29 @@ class Sweep:
                     worker.cancel()
         counts.confirm(await work.timers.publish(self.publisher, self.telemetry))
         # Outside the TaskGroup, which would wrap the error into an ExceptionGroup.
-        later = [error for error in work.failures if isinstance(error, TryLaterError)]
-        if later and len(work.failures) == len(step.kinds):
-            raise TryLaterError(f"no kind could be listed: {later[0]}")
+        work.check_failures(step)
         passed_over = tuple(dict.fromkeys((*step.passed_over, *work.passed_over)))
         if rest is None:
+            step = step.model_copy(update={"passed_over": passed_over})
             self.telemetry.sweep_ended(step.sweep_id, counts.so_far(), whole=step.whole)
-            await report_end(step, passed_over, self._served, write_event=self.write_event, telemetry=self.telemetry)
+            if (forecast := self.chains.end(step)) is not None:
+                self.telemetry.forecast(forecast)
+            await report_end(step, self._served, write_event=self.write_event, telemetry=self.telemetry)
+            if self.audit_reports:
+                await self.audit_reports.write(step)
             return None
-        return rest.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()})
-
-    async def _started(self, step: SweepStep, now: datetime) -> SweepStep:
-        """Give the first step its kinds and an id; all steps of one sweep have the same id."""
-        named = step.kinds or [f"{rule.api_version}/{rule.kind}" for rule in await self._served()]
-        kinds = tuple(dict.fromkeys(named))  # each once, even if the event repeats one
-        whole = step.whole or not step.kinds
-        return step.model_copy(update={"kinds": kinds, "sweep_id": step.sweep_id or now.isoformat(), "whole": whole})
+        return self.chains.note(rest.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()}))
 
     async def _served(self) -> Sequence[KindRule]:
         return await list_served(self.catalogue, cluster=self.cluster, namespace=self.namespace)
 
-    async def _list(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep | None:
+    async def _list(self, step: SweepStep, queue: _Queue, work: StepWork) -> SweepStep | None:
         """Fill the queue until the time is over or the last kind is listed; returns the next step."""
         while step.kinds and self.clock.now() < work.ends_at:
             step = await self._list_page(step, queue, work)
         return step.model_copy(update={"step": step.step + 1}) if step.kinds else None
 
-    async def _list_page(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep:
+    async def _list_page(self, step: SweepStep, queue: _Queue, work: StepWork) -> SweepStep:
         """List one page of the present kind; returns where to continue. A kind that fails is passed over."""
         next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
         api_version, _, kind = step.kinds[0].rpartition("/")
@@ -154,7 +149,8 @@ class Sweep:
         if known is None:
             return next_kind
         try:
-            rule = await find_served(known.group, kind, cluster=self.cluster, kinds=self.catalogue)
+            find = partial(find_served, known.group, kind, cluster=self.cluster, kinds=self.catalogue)
+            rule = await work.pause.repeat_once(find)
             token = await self._queue_page(rule, step.continue_token, queue, work)
         except AbsentKindError:
             return next_kind
@@ -165,23 +161,27 @@ class Sweep:
             return next_kind
         if token:
             return step.model_copy(update={"continue_token": token})
-        self.telemetry.swept(rule)
+        if step.kinds[0] != work.tail_of:
+            self.telemetry.swept(rule)
         return next_kind
 
-    async def _queue_page(self, rule: KindRule, token: str, queue: _Queue, work: _Step) -> str:
+    async def _queue_page(self, rule: KindRule, token: str, queue: _Queue, work: StepWork) -> str:
         """Put a page into the queue, a large page in its turn; returns the continue token of the next page."""
         async with self.large_pages.turn(rule.name) as is_turn:
-            page, found = await PageReader(self.cluster, self.evaluator, self.namespace).read(rule, token)
+            page, found = await PageReader(self.cluster, self.evaluator, work.pause, self.namespace).read(rule, token)
             self.large_pages.note(rule.name, is_large=page.is_large)
             if is_turn or not page.is_large:
                 work.counts.looked_at += len(page.items) + len(page.unreadable)
-                await self._queue_found(rule, page, found, queue)
+                await self._queue_found(rule, page, found, queue, work)
                 return page.continue_token
             del page, found  # free the memory while other kinds have their turn
         return await self._queue_page(rule, token, queue, work)
 
-    async def _queue_found(self, rule: KindRule, page: Page, found: Sequence[Found], queue: _Queue) -> None:
+    async def _queue_found(
+        self, rule: KindRule, page: Page, found: Sequence[Found], queue: _Queue, work: StepWork
+    ) -> None:
         for left_out in page.unreadable:
+            work.counts.fail(left_out.ref)
             self.telemetry.problem(PASSED_OVER, object=str(left_out.ref), uid=left_out.ref.uid, error=left_out.problem)
         for one in found:
             await queue.put((rule, one))
@@ -189,7 +189,7 @@ class Sweep:
         if page.is_large or is_short:  # its objects are large: one page of them at a time
             await queue.join()
 
-    async def _work(self, queue: _Queue, work: _Step) -> None:
+    async def _work(self, queue: _Queue, work: StepWork) -> None:
         while True:
             rule, found = await queue.get()
             try:
@@ -198,9 +198,9 @@ class Sweep:
                 del found  # a waiting worker keeps no object in memory
                 queue.task_done()
 
-    async def _handle(self, rule: KindRule, found: Found, work: _Step) -> None:
+    async def _handle(self, rule: KindRule, found: Found, work: StepWork) -> None:
         """Handle one object; after an error that may pass, timers retry this object alone."""
-        ref = found if isinstance(found, ObjectRef) else ref_of(found.obj)
+        ref = found if isinstance(found, ObjectRef) else found.ref
         snapshot = None if isinstance(found, ObjectRef) else found
         try:
             snapshot = snapshot or await self.cluster.get(rule, ref)
@@ -208,35 +208,39 @@ class Sweep:
                 return
             message = await self._act(rule, snapshot, work)
         except (ConflictError, TryLaterError) as error:
+            work.counts.fail(ref)
             work.timers.add(ref, retries_of(ref, rule, snapshot, error, now=self.clock.now()))
         except PermanentError as error:
-            await work.expiry.report(ref, error)
+            work.expiry.report(ref, error)
         except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
             _log.exception("sweep failed on an object")
             work.counts.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=work.expiry.by)
         else:
             await self._pass_on(ref, message, work)
 
-    async def _act(self, rule: KindRule, snapshot: Snapshot, work: _Step) -> Message | None:
+    async def _act(self, rule: KindRule, snapshot: Snapshot, work: StepWork) -> Message | None:
         """Delete a finished object that is due, or return the timer that an object needs."""
         if self.evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
             if self.evaluator.may_expire(snapshot.obj, rule):
                 await work.expiry.report_ttl(rule, snapshot)
             return await work.enforcement.find_timers(rule, snapshot)
         message = await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
-        return message or await self._archive_later(rule, snapshot)
+        return message or await self._archive_later(rule, snapshot, work)
 
-    async def _archive_later(self, rule: KindRule, snapshot: Snapshot) -> TimersSet | None:
+    async def _archive_later(self, rule: KindRule, snapshot: Snapshot, work: StepWork) -> TimersSet | None:
         """The timer for an object that is not due, and that the events did not have archived when it finished."""
         if self.dry_run or not self.evaluator.may_archive(snapshot.obj, rule):
             return None
         decision = (await self.evaluator.evaluate_archive(snapshot, rule)).decision
-        due = [(ref_of(snapshot.obj), self.clock.now())] if isinstance(decision, ToArchive) else []
+        if decision.reason is Reason.AUDIT_ONLY:
+            audited = audited_of(decision.facts)
+            work.counts.audited(Verdict.WOULD_ARCHIVE, snapshot.ref, audited, by=work.expiry.by)
+        due = [(snapshot.ref, self.clock.now())] if isinstance(decision, ToArchive) else []
         return timers_for(due, purpose=Purpose.ARCHIVE)
 
-    async def _pass_on(self, ref: ObjectRef, message: Message | None, work: _Step) -> None:
+    async def _pass_on(self, ref: ObjectRef, message: Message | None, work: StepWork) -> None:
         if isinstance(message, TimersSet):
-            work.timers.add(ref, [timer for timer in message.timers if timer.due_at < work.due_before])
+            work.add_timers(ref, message.timers)
         elif isinstance(message, ObjectDeleted):
             try:
                 await self.publisher.publish(message)

@@ -6,9 +6,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from shared.core.audited import Audited
 from shared.core.objects import ObjectRef
+from shared.core.reasons import Reason
 from shared.messages import SWEEP_COUNT_MAX, ObjectDeleted
 from shared.ports import HandlingReason, Telemetry, Verdict
+from shared.usecases.audit_reports import AuditFindings
 
 _COUNTED = {
     Verdict.DELETED: "deleted",
@@ -17,6 +20,9 @@ _COUNTED = {
     Verdict.FAILED: "failed",
     Verdict.ALREADY_GONE: "already_gone",
 }
+
+_UNKNOWN = (Reason.NAMESPACE_UNREAD, Reason.INHERITED_UNREAD)
+"""The reasons of objects that are kept because a read failed: they may be due."""
 
 
 class SweepCounts:
@@ -28,16 +34,24 @@ class SweepCounts:
         telemetry: Receives the verdicts.
         before: The counts of the steps before.
         due_before: An object that is due at this instant or later gets no timer from this sweep.
+        findings: Receives what rules with audit would do; None if no report follows from this sweep.
 
     Attributes:
         looked_at: Objects on the pages that were listed.
-        timers_set: Objects whose timers are published.
+        timers_set: Objects whose timers are published, and that have no other verdict.
     """
 
-    def __init__(self, telemetry: Telemetry, before: Mapping[str, int], due_before: datetime) -> None:
-        self._telemetry, self._before, self._due_before = telemetry, before, due_before
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        before: Mapping[str, int],
+        due_before: datetime,
+        findings: AuditFindings | None = None,
+    ) -> None:
+        self._telemetry, self._before, self._due_before, self._findings = telemetry, before, due_before, findings
         self._verdicts: Counter[str] = Counter()
         self._unconfirmed: dict[str, Callable[[], None]] = {}
+        self._audited: set[str] = set()
         self.looked_at = 0
         self.timers_set = 0
 
@@ -55,13 +69,29 @@ class SweepCounts:
             self._unconfirmed[ref.uid] = partial(self._telemetry.record, verdict, ref, reason, due_at=due_at, **fields)
             return
         self._verdicts[verdict] += 1
+        if verdict is Verdict.FAILED or reason in _UNKNOWN:
+            self.fail(ref)
         self._telemetry.record(verdict, ref, reason, due_at=due_at, **fields)
+
+    def fail(self, ref: ObjectRef) -> None:
+        """Count for the reports of audits an object about which nothing was found out."""
+        if self._findings is not None:
+            self._findings.fail(ref.namespace)
 
     def confirm(self, uids: Iterable[str]) -> None:
         """Count and record the objects whose timers are published; all others have no timer, and count as kept."""
         for uid in uids:
-            self.timers_set += 1
+            self.timers_set += uid not in self._audited  # those are counted already
             self._unconfirmed.pop(uid, lambda: None)()
+
+    def audited(self, verdict: Verdict, ref: ObjectRef, audited: Audited, *, by: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._verdicts[verdict] += 1
+        if verdict in _COUNTED:
+            self._audited.add(ref.uid)
+        self._telemetry.audited(verdict, ref, audited, by=by)
+        if self._findings is not None:
+            self._findings.add(verdict, ref, audited)
 
     def deleted(self, deleted: ObjectDeleted, **fields: Any) -> None:
         """See `shared.ports.Telemetry`."""

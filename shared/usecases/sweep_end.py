@@ -10,7 +10,6 @@ from shared.ports import EventReason, Telemetry, WriteEvent
 
 async def report_end(
     step: SweepStep,
-    passed_over: Sequence[str],
     find_served: Callable[[], Awaitable[Sequence[KindRule]]],
     *,
     write_event: WriteEvent | None,
@@ -19,8 +18,7 @@ async def report_end(
     """Write an Event about the end of a sweep of all kinds.
 
     Args:
-        step: The last step.
-        passed_over: The kinds that the sweep could not list.
+        step: The last step, with all kinds that the sweep could not list.
         find_served: Finds the kinds that were swept.
         write_event: Writes the Event; None for no Event.
         telemetry: Receives a problem if the Event cannot be written: the sweep has ended anyway.
@@ -30,8 +28,8 @@ async def report_end(
     try:
         kinds = ", ".join(rule.name for rule in await find_served()) or "no kinds"
         message = f"saw the last of {kinds}: sweep {step.sweep_id}, steps: {step.step + 1}"
-        if passed_over:
-            left_out = f"could not list {', '.join(passed_over)}; {message}"
+        if step.passed_over:
+            left_out = f"could not list {', '.join(step.passed_over)}; {message}"
             await write_event(EventReason.SWEPT_IN_PART, left_out, "Warning")
         else:
             await write_event(EventReason.SWEPT, message, "Normal")

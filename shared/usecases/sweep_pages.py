@@ -1,24 +1,56 @@
 """The pages that `sweep` lists: which objects of a page it has to evaluate, and how many large pages it holds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
+from shared.errors import TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Cluster, Page, Snapshot
 
 FULL_READS_MAX = 10
 """Objects of a metadata page that are read one by one; if there are more, the page is listed again in full."""
 
+LIST_PAUSE_SECONDS_MAX = 5.0
+"""The longest pause after a 429: a step waits for at most 5 of its 20 seconds."""
+
 TURN_SECONDS = 30.0
 """After this time the next kind has its turn, since deletions that hang must not stop the sweeps of other kinds."""
 
+_AnswerT = TypeVar("_AnswerT")
+
 Found = Snapshot | ObjectRef
 """An object that was listed in full, or the identity of one that has to be read."""
+
+
+@dataclass(slots=True)
+class OnePause:
+    """The pause of a step after a 429.
+
+    A step waits once. If it waited for each kind, its time would be over before it had tried the last kinds.
+    """
+
+    is_over: bool = False
+
+    async def repeat_once(self, request: Callable[[], Awaitable[_AnswerT]]) -> _AnswerT:
+        """Send a request. After the first 429 of the step, wait as the API server asks, and send it once more.
+
+        Raises:
+            TtlError: The error of the request.
+        """
+        try:
+            return await request()
+        except TryLaterError as error:
+            if not error.is_overload or self.is_over:
+                raise
+            self.is_over = True
+            await asyncio.sleep(min(error.retry_after_seconds, LIST_PAUSE_SECONDS_MAX))
+        return await request()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +60,13 @@ class PageReader:
     Attributes:
         cluster: The API server.
         evaluator: Says which objects may expire.
+        pause: The pause of the step after a 429.
         namespace: Only this namespace; empty for all.
     """
 
     cluster: Cluster
     evaluator: Evaluator
+    pause: OnePause
     namespace: str = ""
 
     async def read(self, rule: KindRule, token: str) -> tuple[Page, Sequence[Found]]:
@@ -44,7 +78,13 @@ class PageReader:
         Args:
             rule: The kind.
             token: The continue token of the page; empty for the first page.
+
+        Raises:
+            TtlError: The page cannot be listed.
         """
+        return await self.pause.repeat_once(partial(self._read, rule, token))
+
+    async def _read(self, rule: KindRule, token: str) -> tuple[Page, Sequence[Found]]:
         if rule.scope == "Namespaced":
             await self.evaluator.namespaces.prime()
         policy = self.evaluator.policy()

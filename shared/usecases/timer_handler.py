@@ -1,13 +1,13 @@
 """A timer fired: get its object, evaluate it, and carry out the decision; try again if the object changes meanwhile."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
 from typing import ClassVar
 
 from shared.core.decide import Ignore, Wait
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.objects import ObjectRef
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.evaluation.served import find_served
@@ -63,24 +63,29 @@ class TimerHandler(ObjectHandler):
             return None
         try:
             rule = await find_served(timer.ref.group, timer.ref.kind, cluster=self.cluster, kinds=self.catalogue)
-            return await self._attempt(rule, timer.ref, timer.due_at)
+            async with self._permit(rule, timer.ref):  # before the read, so that no decision becomes old in the wait
+                return await self._attempt(rule, timer)
         except AbsentKindError as error:
             self._record(Verdict.KEPT, timer.ref, HandlingReason.KIND_NOT_SERVED, detail=str(error))
             return None
         except PermanentError as error:
-            await self.report(timer.ref, error)
+            self.report(timer.ref, error)
             raise
 
-    async def _attempt(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> Handled | None:
-        refusals = 0
+    def _permit(self, rule: KindRule, ref: ObjectRef) -> AbstractAsyncContextManager[object]:  # noqa: ARG002 - of subclasses
+        """Hold what limits how many objects of a kind are handled at once; here there is no limit."""
+        return nullcontext()
+
+    async def _attempt(self, rule: KindRule, timer: Timer) -> Handled | None:
+        ref, refusals = timer.ref, 0
         for attempt in range(DECISIONS_MAX):
-            found = await self._get_evaluated(rule, ref, fired_at if attempt == 0 else None)
+            found = await self._get_evaluated(rule, ref, timer if attempt == 0 else None)
             if found is None:
                 self._record(Verdict.ALREADY_GONE, ref)
                 return None
             snapshot, evaluation = found
             try:
-                return await self._carry_out(evaluation, rule, snapshot, fired_at=fired_at)
+                return await self._carry_out(evaluation, rule, snapshot, fired_at=timer.due_at)
             except UnchangedError as error:
                 refusals += 1
                 if refusals == REFUSALS_MAX:
@@ -91,26 +96,32 @@ class TimerHandler(ObjectHandler):
         raise TryLaterError(f"{ref}: the facts of the decision changed {DECISIONS_MAX} times, or took too long to read")
 
     async def _get_evaluated(
-        self, rule: KindRule, ref: ObjectRef, cached_at: datetime | None
+        self, rule: KindRule, ref: ObjectRef, fired: Timer | None
     ) -> tuple[Snapshot, AnyEvaluation] | None:
         """Get the object and evaluate it; None if the object is gone.
 
-        A cached object may be outdated. It only counts if it is due, since the preconditions of the write prove it;
-        for any other decision the object is read from the API server.
+        A proven decision or a cached object may be outdated. It only counts if the object is due, since the
+        preconditions of the write prove it; for any other decision the object is read from the API server.
 
         Args:
             rule: The kind.
             ref: The object.
-            cached_at: The due time of the timer, to evaluate a cached object first; None to read the object.
+            fired: The timer, to try its proof and a cached object first; None to read the object.
         """
-        snapshot = await self.cluster.get_cached(ref, due_at=cached_at) if cached_at else None
+        if fired and (proven := await self._find_proven(rule, fired)):
+            return proven
+        snapshot = await self.cluster.get_cached(ref, due_at=fired.due_at) if fired else None
         evaluation = await self._evaluate(snapshot, rule) if snapshot else None
         if evaluation is None or isinstance(evaluation.decision, Ignore | Wait):
             snapshot = await self.cluster.get(rule, ref)
             evaluation = await self._evaluate(snapshot, rule) if snapshot else None
-        if snapshot is None or evaluation is None or not ref.is_same(ref_of(snapshot.obj)):
+        if snapshot is None or evaluation is None or not ref.is_same(snapshot.ref):
             return None
         return snapshot, evaluation
+
+    async def _find_proven(self, rule: KindRule, timer: Timer) -> tuple[Snapshot, AnyEvaluation] | None:  # noqa: ARG002
+        """The decision to act on the timer's object by the proof of the timer; None to read the object."""
+        return None
 
     def _retry(self, timer: Timer, problem: str, *, least: float = 0.0) -> TimersSet:
         retry = retry_of(timer, least=least, now=self.clock.now())

@@ -156,7 +156,7 @@ class _Tick:
             except (ConflictError, TryLaterError) as error:
                 self._handler.record(Verdict.KEPT, ref, HandlingReason.TRY_LATER, detail=str(error))
             except PermanentError as error:
-                await self._handler.report(ref, error)
+                self._handler.report(ref, error)
             except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
                 _log.exception("usage failed on an object")
                 self._handler.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error))

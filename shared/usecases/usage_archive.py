@@ -94,7 +94,7 @@ class UsageArchive:
                 written = await self.writer.write(snapshot, kind, order)
         except TimeoutError:
             raise TryLaterError(f"archive {order.archiving.to}: no answer within {STORE_SECONDS_MAX:g} s") from None
-        archived = archived_of(ref_of(snapshot.obj), order.archiving.to, written, timer=None)
+        archived = archived_of(snapshot.ref, order.archiving.to, written, timer=None)
         self.telemetry.archived(archived, size=written.size, by="usage")
 
 

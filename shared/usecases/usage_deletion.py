@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from shared.core.objects import format_instant, ref_of
+from shared.core.objects import ref_of
 from shared.core.references.target_names import names_of
 from shared.core.unused.decide_unused import DeleteUnused, RemoveMark, UnusedDecision
 from shared.core.unused.unused_archive import ArchiveProof, find_unarchived
@@ -133,7 +133,7 @@ class UsageDeletion:
         except (ConflictError, TryLaterError) as error:
             self.handler.record(Verdict.KEPT, ref, HandlingReason.TRY_LATER, detail=str(error))
         except PermanentError as error:
-            await self.handler.report(ref, error)
+            self.handler.report(ref, error)
 
     async def _delete(self, target: Target, confirmation: _Confirmation) -> None:
         handler, rule, ref = self.handler, rule_of(target.obj), ref_of(target.obj)
@@ -168,7 +168,7 @@ class UsageDeletion:
             return
         self.handler.record(Verdict.KEPT, ref, answer.reason, detail=answer.detail)
         if answer.event:
-            await self.handler.write_event(ref, EventReason.RECREATE_LOOP, answer.event)
+            self.handler.write_event(ref, EventReason.RECREATE_LOOP, answer.event)
 
     def _is_still_due(self, target: Target, confirmation: _Confirmation) -> bool:
         """Decide again by what is cached: the pass, and the Namespace, must still be fresh."""
@@ -192,11 +192,13 @@ class UsageDeletion:
             deleted_at=deleted_at,
             lateness_seconds=(deleted_at - due.since).total_seconds(),
             reason="unused",
+            policy=handler.policy().digest,
+            finalizers=list_finalizers(target.obj),
         )
         confirmation.deleted.append(deleted)
         counts.verdicts[Verdict.DELETED] += 1
         counts.window_seconds = max(counts.window_seconds, _now() - confirmation.started)
-        handler.telemetry.deleted(deleted, by=handler.by, finalizers=list_finalizers(target.obj))
+        handler.telemetry.deleted(deleted, by=handler.by)
 
     async def _keep_after_all(self, target: Target, decision: UnusedDecision) -> None:
         """Keep an object that was due by the first pass: the second pass does not confirm it."""
@@ -206,10 +208,8 @@ class UsageDeletion:
         self.handler.keep([target], decision.reason, decision.facts.problem)
 
     async def _report_deleted(self, deleted: Sequence[ObjectDeleted]) -> None:
-        """Publish deletions, and write their Events: after the DELETEs, which must not wait for the Broker."""
+        """Publish deletions: after the DELETEs, which must not wait for the Broker."""
         for one in deleted:
-            message = f"deleted: nothing referred to it; {one.ttl_from}, due at {format_instant(one.due_at)}"
-            await self.handler.write_event(one.ref, EventReason.UNUSED_DELETED, message, level="Normal")
             try:
                 await self.publisher.publish(one)
             except TtlError as error:  # the object is deleted anyway

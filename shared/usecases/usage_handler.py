@@ -15,10 +15,10 @@ from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
 from shared.core.unused.decide_unused import UnusedContext, UnusedDecision, decide_unused
 from shared.core.unused.unused_archive import ArchiveProof
-from shared.errors import ForbiddenError, PermanentError, TtlError
+from shared.errors import ForbiddenError, PermanentError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage import Target, UsageFound
-from shared.ports import Clock, Cluster, EventLevel, EventReason, Telemetry, Verdict
+from shared.ports import Clock, Cluster, EventLevel, EventReason, Refusal, Report, Telemetry, Verdict
 from shared.safeguards.safeguards import Safeguards
 from shared.usecases.counted_writes import patch_exactly
 from shared.usecases.usage_archive import UsageArchive
@@ -153,20 +153,20 @@ class UsageHandler:
         for target in targets:
             self.record(Verdict.KEPT, ref_of(target.obj), reason, detail=detail)
 
-    async def report(self, ref: ObjectRef, error: PermanentError) -> None:
-        """Report a permanent error by a log line, a metric, and an Event on the object."""
+    def report(self, ref: ObjectRef, error: PermanentError) -> None:
+        """Report a permanent error by a log line, a metric, and an entry of the journal."""
         self.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error))
-        await self.write_event(ref, EventReason.DELETION_REFUSED, str(error))
+        self.note_refusal(ref, EventReason.DELETION_REFUSED, error)
 
-    async def write_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
-        """Write an Event on an object; a failure is reported, since the verdict does not depend on the Event."""
-        if self.dry_run:
-            return
-        try:
-            await self.cluster.record_event(ref, reason, message, level=level)
-        except TtlError as error:
-            about = {"object": str(ref), "api_version": ref.api_version}
-            self.telemetry.problem("could not write an Event", **about, error=str(error))
+    def note_refusal(self, ref: ObjectRef, reason: EventReason, error: PermanentError) -> None:
+        """Note in the journal what was refused for good."""
+        if not self.dry_run:
+            self.telemetry.refused(Refusal.of(ref, reason, error, at=self.clock.now()), by=self.by)
+
+    def write_event(self, ref: ObjectRef, reason: EventReason, message: str, *, level: EventLevel = "Warning") -> None:
+        """Have the journal write an Event in the background, within its limits: the verdict does not depend on it."""
+        if not self.dry_run:
+            self.telemetry.reported(Report.of(ref, reason, message, at=self.clock.now()), by=self.by, level=level)
 
 
 def archives_unused(policy: Policy) -> bool:

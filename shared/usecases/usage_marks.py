@@ -124,7 +124,7 @@ class UsageMarks:
         await self.handler.patch(target, announcement_patch(at), manager=ANNOUNCEMENT_MANAGER)
         ref = ref_of(target.obj)
         self.handler.record(Verdict.ANNOUNCED, ref, UnusedReason.NOT_DUE, detail=f"deleted after {format_instant(at)}")
-        await self.handler.write_event(ref, EventReason.UNUSED, _describe(target, at, facts), level="Normal")
+        self.handler.write_event(ref, EventReason.UNUSED, _describe(target, at, facts), level="Normal")
 
     async def _withdraw(self, target: Target) -> None:
         if not self.handler.dry_run:
@@ -138,7 +138,7 @@ class UsageMarks:
 
 
 def _is_audit(facts: UnusedFacts) -> bool:
-    return facts.rule is not None and facts.rule.unused is not None and facts.rule.unused.audit
+    return facts.rule is not None and facts.rule.audits_unused
 
 
 def _name(rule: PolicyRule | None) -> str:

@@ -51,14 +51,18 @@ class UsageStorage:
         except ConflictError as error:
             self.handler.keep([target], HandlingReason.TRY_LATER, str(error))
             return False
-        except (TryLaterError, PermanentError) as error:
-            await self._report_unarchived(ref, str(error))
+        except PermanentError as error:
+            self.handler.record(Verdict.KEPT, ref, UnusedReason.NOT_ARCHIVED, detail=str(error))
+            self.handler.note_refusal(ref, EventReason.NOT_ARCHIVED, error)
+            return False
+        except TryLaterError as error:
+            self._report_unarchived(ref, str(error))
             return False
         if problem := find_unarchived(target.obj, rule, self.handler.policy(), proof):
             self.handler.keep([target], UnusedReason.NOT_ARCHIVED, problem)
         return not problem
 
-    async def _report_unarchived(self, ref: ObjectRef, problem: str) -> None:
+    def _report_unarchived(self, ref: ObjectRef, problem: str) -> None:
         self.handler.record(Verdict.KEPT, ref, UnusedReason.NOT_ARCHIVED, detail=problem)
         message = f"it is due, and is kept until an archive has acknowledged this version of it: {problem}"
-        await self.handler.write_event(ref, EventReason.NOT_ARCHIVED, message)
+        self.handler.write_event(ref, EventReason.NOT_ARCHIVED, message)

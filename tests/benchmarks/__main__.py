@@ -3,7 +3,8 @@
     python -m tests.benchmarks --only drain,lateness --jobs 500 --rounds 1 --json results.json
 
 The servers are real (etcd with fsync), everything is on loopback, and each contender is a process of its own. What
-was hoped for is shown beside what was measured, and never makes the run fail. The modules say how each is measured.
+was hoped for is shown beside what was measured, and never makes the run fail. A deletion that takes much more processor
+time than was recorded makes it fail: see `regression`. The modules say how each is measured.
 """
 
 import argparse
@@ -32,16 +33,33 @@ from tests.benchmarks import (
     guard,
     lateness,
     plan,
+    regression,
     report,
+    scale,
     schedule,
     trainjobs,
 )
 from tests.benchmarks.cluster import BenchmarkError, connected
 
-ALL = ("drain", "lateness", "deadlines", "timers", "schedule", "coldstart", "decide", "plan", "guard", "trainjobs")
+ALL = (
+    "drain",
+    "cpu",
+    "lateness",
+    "deadlines",
+    "timers",
+    "schedule",
+    "coldstart",
+    "decide",
+    "plan",
+    "guard",
+    "trainjobs",
+)
+CHOICES = (*ALL, "scale")
 TIMERS = (10_000, 100_000, 1_000_000)
 LATENESS_SECONDS = 20
-ROUNDS = 2
+ROUNDS = 5
+CPU_JOBS, CPU_ROUNDS = 1_000, 2
+"""Of `cpu`, the cheap part of `drain`: `make bench-guard`."""
 
 
 @contextmanager
@@ -57,12 +75,8 @@ def _server(*arguments: str) -> Iterator[RealServer]:
 
 async def _measure(options: argparse.Namespace, folder: Path, write_event: Callable[[str], None]) -> dict[str, Any]:
     results: dict[str, Any] = {}
-    if "drain" in options.only:
-        with _server() as server:
-            async with connected(server) as cluster:
-                results["drain"] = await drain.drain_all(
-                    cluster, jobs=options.jobs, rounds=options.rounds, write_event=write_event
-                )
+    if {"drain", "cpu"} & set(options.only):
+        results["drain"] = await _measure_drain(options, write_event)
     for name in sorted({"lateness", "deadlines"} & set(options.only)):
         results[name] = await _measure_audited(name, options.rounds, folder, write_event)
     if "schedule" in options.only:
@@ -70,14 +84,25 @@ async def _measure(options: argparse.Namespace, folder: Path, write_event: Calla
     if "decide" in options.only:
         write_event("decide")
         results["decide"] = {"decide": decide.measure()}
-    for name in sorted({"coldstart", "plan", "guard", "trainjobs"} & set(options.only)):
-        results[name] = await _measure_processes(name, folder, options.trainjobs, write_event)
+    for name in sorted({"coldstart", "plan", "guard", "scale", "trainjobs"} & set(options.only)):
+        results[name] = await _measure_processes(name, folder, options, write_event)
     if "timers" in options.only:
         results["timers"] = []
         for count in TIMERS:
             write_event(f"timers: {count:,}")
             results["timers"].append(await asyncio.to_thread(bench_timers.in_own_process, count))
     return results
+
+
+async def _measure_drain(options: argparse.Namespace, write_event: Callable[[str], None]) -> Any:
+    """All contenders, or for `cpu` only what `regression` compares."""
+    with _server() as server:
+        async with connected(server) as cluster:
+            if "drain" in options.only:
+                return await drain.drain_all(cluster, jobs=options.jobs, rounds=options.rounds, write_event=write_event)
+            return await drain.drain_all(
+                cluster, jobs=CPU_JOBS, rounds=CPU_ROUNDS, write_event=write_event, contenders=drain.OURS
+            )
 
 
 async def _measure_audited(name: str, rounds: int, folder: Path, write_event: Callable[[str], None]) -> Any:
@@ -90,12 +115,16 @@ async def _measure_audited(name: str, rounds: int, folder: Path, write_event: Ca
             )
 
 
-async def _measure_processes(name: str, folder: Path, count: int, write_event: Callable[[str], None]) -> Any:
+async def _measure_processes(
+    name: str, folder: Path, options: argparse.Namespace, write_event: Callable[[str], None]
+) -> Any:
     """What starts processes of its own, on a server that nothing else has used."""
     if name == "trainjobs":
-        return await trainjobs.measure_all(folder / name, count, write_event)
+        return await trainjobs.measure_all(folder / name, options.trainjobs, write_event)
     with _server() as server:
         async with connected(server) as cluster:
+            if name == "scale":
+                return await scale.measure(cluster, options.scale_jobs, write_event)
             return await {"coldstart": coldstart, "plan": plan, "guard": guard}[name].measure(
                 cluster, folder, write_event
             )
@@ -115,9 +144,10 @@ def _facts(options: argparse.Namespace, seconds: float) -> dict[str, Any]:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=_names, default=ALL, metavar="NAMES", help=f"some of {','.join(ALL)}")
+    parser.add_argument("--only", type=_names, default=ALL, metavar="NAMES", help=f"some of {','.join(CHOICES)}")
     parser.add_argument("--jobs", type=int, default=3_000, help="in each drain (%(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of drains and of lateness (%(default)s)")
+    parser.add_argument("--scale-jobs", type=int, default=scale.JOBS, help="in the benchmark scale (%(default)s)")
     parser.add_argument(
         "--trainjobs", type=int, default=trainjobs.TRAINJOBS, help="in the benchmark trainjobs (%(default)s)"
     )
@@ -127,8 +157,8 @@ def _parse() -> argparse.Namespace:
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
-    if wrong := set(names) - set(ALL):
-        raise argparse.ArgumentTypeError(f"expected some of {','.join(ALL)}, got {','.join(sorted(wrong))}")
+    if wrong := set(names) - set(CHOICES):
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(CHOICES)}, got {','.join(sorted(wrong))}")
     return names
 
 
@@ -150,11 +180,14 @@ def main() -> int:
     document = json.dumps(report.as_json(results, _facts(options, time.monotonic() - started)), indent=2)
     if options.json == Path("-"):
         print(document)
-        return 0
-    report.show(Console(width=None if sys.stdout.isatty() else 160), results)
-    if options.json:
+    else:
+        report.show(Console(width=None if sys.stdout.isatty() else 200), results)
+    if options.json and options.json != Path("-"):
         options.json.write_text(f"{document}\n")
-    return 0
+    worse = list(regression.regressions(results["drain"])) if "drain" in results else []
+    for one in worse:
+        progress.print(f"[red]{one}")
+    return 1 if worse else 0
 
 
 def _benchmark_error(error: Exception) -> BenchmarkError:

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from shared.messages import Message, Purpose, Timer
 from shared.ports import DurableTimers
 from tests.benchmarks.timers_delivery import measure_delivery, running_engine
 from tests.benchmarks.timers_stores import STORES, Store
+from tests.proc import memory_kb
 
 BATCH = 500
 WAITING_AT_ONCE = 64
@@ -122,13 +124,6 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-def memory_mb(field: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) / 1024
-    return math.nan
-
-
 async def measure(count: int, engine_name: str, folder: Path) -> dict[str, Any]:
     async with STORES[engine_name](folder) as store:
         result: dict[str, Any] = {"timers": count, **await store.bare_publishes(count)}
@@ -144,9 +139,9 @@ async def measure_engine(count: int, store: Store) -> dict[str, Any]:
     broker = InstantBroker()
     result: dict[str, Any] = {}
     async with running_engine(store.address, broker) as engine:
-        result["rss_start_mb"] = memory_mb("VmRSS") + store.server_rss_mb()
+        result["rss_start_mb"] = memory_kb(os.getpid(), "VmRSS") / 1024 + store.server_rss_mb()
         result["sets_batch_per_s"] = await fill(engine, count, FAR_AWAY)
-        result["rss_mb"] = memory_mb("VmRSS") + store.server_rss_mb()
+        result["rss_mb"] = memory_kb(os.getpid(), "VmRSS") / 1024 + store.server_rss_mb()
         result["disk_mb"] = sum(file.stat().st_size for file in store.folder.rglob("*") if file.is_file()) / 1024**2
         result["disk_bytes"] = result["disk_mb"] * 1024**2 / count
         result["rss_bytes"] = (result["rss_mb"] - result["rss_start_mb"]) * 1024**2 / count
@@ -156,7 +151,7 @@ async def measure_engine(count: int, store: Store) -> dict[str, Any]:
         result["sets_64_per_s"] = await set_all(engine, timers, batch=1, waiting=WAITING_AT_ONCE)
         result |= await sparse_lateness(engine, broker)
         result["fires_per_s"] = await drain(engine, broker, min(count, FIRES_MAX))
-        result["rss_peak_mb"] = memory_mb("VmHWM")
+        result["rss_peak_mb"] = memory_kb(os.getpid(), "VmHWM") / 1024
     return result
 
 

@@ -32,6 +32,7 @@ from aiohttp import web
 
 from shared.adapters.config.policy_file import POLICY_POLL_SECONDS
 from shared.adapters.events.cloudevents import TICK, Event, to_http
+from shared.devserver.ports import free_port
 from shared.devserver.real_servers import find_assets, real_server
 from tests.benchmarks.cluster import BenchmarkError, Cluster, connected
 from tests.benchmarks.coldstart import image_command
@@ -39,7 +40,7 @@ from tests.benchmarks.processes import cpu_seconds, running
 from tests.benchmarks.usage_calls import Windows, lists_of, read_calls, windows_of
 from tests.benchmarks.usage_cluster import Relay, Sizes, audit_arguments, fill, make_account, relayed
 from tests.benchmarks.usage_floor import peak_mb
-from tests.loopback import answering_with, free_port
+from tests.loopback import answering_with
 
 ROOT = Path(__file__).parents[2]
 RSS_AIM_MB = 300

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tests.benchmarks.audit import Late, evaluator, log_size, read_log
 from tests.benchmarks.cluster import JOBS, NAMESPACE, BenchmarkError, complete, for_each, job, now, sleep_until
-from tests.benchmarks.report import calls, new_table
+from tests.benchmarks.tables import calls, new_table
 from tests.e2e.installation import prepare
 
 OVERLAY = Path(__file__).parents[2] / "knative" / "overlays" / "knative"

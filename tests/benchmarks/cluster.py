@@ -27,7 +27,7 @@ SECONDS_A_WRITE = 0.005
 """Until it is known better."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-_MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 _REQUESTS = re.compile(r'apiserver_request_total\{.*?resource="(\w*)".*?subresource="(\w*)".*?verb="(\w+)".*\} (\S+)')
 _VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 _ABOUT_OBJECTS = {"jobs", "pods", "events", "namespaces"}
@@ -130,7 +130,7 @@ class Cluster:
         Returns:
             When each is due.
         """
-        ready = round(4 + 3 * len(names) * self._pace)
+        ready = round(6 + 4 * len(names) * self._pace)
         ttls = {name: timedelta(seconds=ready + number // per_second) for number, name in enumerate(names)}
         await for_each(names, lambda name: self._create(name, ttls[name]))
         finished_at = now().replace(microsecond=0)
@@ -141,11 +141,16 @@ class Cluster:
             raise BenchmarkError("due before all had finished: the machine is too busy to measure on")
         return {name: finished_at + ttl for name, ttl in ttls.items()}
 
+    async def create_finished(self, name: str, ttl: timedelta, status: dict[str, Any]) -> None:
+        """A finished Job with a TTL, and this status."""
+        await self._create(name, ttl)
+        await self.call("PATCH", f"{JOBS}/{name}/status", status, **MERGE_PATCH)
+
     async def _create(self, name: str, ttl: timedelta | None) -> None:
         await self.call("POST", JOBS, job(name, ttl))
 
     async def _finish(self, name: str, at: datetime) -> None:
-        await self.call("PATCH", f"{JOBS}/{name}/status", {"status": complete(at)}, **_MERGE_PATCH)
+        await self.call("PATCH", f"{JOBS}/{name}/status", {"status": complete(at)}, **MERGE_PATCH)
 
     async def add_witnesses(self) -> None:
         """Jobs that no contender may delete: not due for years, not finished, without a TTL."""
@@ -165,10 +170,10 @@ class Cluster:
     async def _list(self) -> list[dict[str, Any]]:
         return (await self.call("GET", JOBS))["items"]
 
-    async def warm_up(self, seconds: float = 60) -> None:
-        """Wait until the contender deletes what is due: its watch has begun, so it sees every later object."""
-        self.gone.expect(1)
-        await self.create_expired(1)
+    async def warm_up(self, count: int = 1, seconds: float = 60) -> None:
+        """Wait until the contender has deleted a first set: its watch has begun, so it sees every later object."""
+        self.gone.expect(count)
+        await self.create_expired(count)
         await self.gone.wait(seconds)
 
     async def calls(self) -> Counter[str]:

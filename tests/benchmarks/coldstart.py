@@ -27,18 +27,21 @@ from aiohttp import web
 
 from shared.adapters.events.cloudevents import TICK, Event, event_of, to_http
 from shared.core.objects import ObjectRef
+from shared.devserver.ports import free_port
 from shared.messages import Purpose, Timer, TimersSet
 from tests.benchmarks.bench_timers import FAR_AWAY
 from tests.benchmarks.cluster import JOBS, BenchmarkError, Cluster
 from tests.benchmarks.load import finished_job
 from tests.benchmarks.processes import cpu_seconds
-from tests.loopback import answering_with, free_port
+from tests.loopback import answering_with
 
 ROOT = Path(__file__).parents[2]
 STARTS = 11
 SECONDS_MAX = 30
 LIMITS = {"bare": "bare Starlette and uvicorn", "empty": "functions-framework, an empty function"}
 KUBECONFIG = "expire, by a kubeconfig"
+WITH_OTLP = {f"{name}, with OTLP": name for name in ("schedule", "expire")}
+"""With an endpoint, a function imports OpenTelemetry; compare with the function's other line."""
 FUNCTIONS = tuple(sorted(path.stem for path in (ROOT / "functions").glob("[!_]*.py")))
 
 
@@ -64,14 +67,15 @@ async def measure(cluster: Cluster, folder: Path, write_event: Callable[[str], N
     """Of each function and each limit."""
     compile_all()
     witness = await cluster.call("GET", f"{JOBS}/witness-later")
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*LIMITS, *FUNCTIONS, KUBECONFIG)}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*LIMITS, *FUNCTIONS, KUBECONFIG, *WITH_OTLP)}
     async with _sink() as sink:
         for number in range(STARTS + 1):
             write_event(f"cold start {number} of {STARTS}")
             for name, times in taken.items():
-                function = "expire" if name == KUBECONFIG else name
+                function = {KUBECONFIG: "expire", **WITH_OTLP}.get(name, name)
                 timers = folder / f"{function}-{number}.db"
                 environment = _environment(function, sink, timers) | _access(cluster, folder, is_pod=name != KUBECONFIG)
+                environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": sink.rstrip("/")} if name in WITH_OTLP else {}
                 event = to_http(event_for(function, witness))
                 took = await _start(image_command(function), environment, event, folder / "coldstart.log")
                 if number:  # the first one warms the page cache

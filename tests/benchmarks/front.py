@@ -15,6 +15,7 @@ from statistics import median
 
 from tests.benchmarks.schedule import FUNCTION, SLICES, Server, Slice, load, served
 from tests.builders import FRONT
+from tests.proc import memory_kb
 
 PROTOCOLS = {"httptools": "httptools", "h11": "h11", "ours": FRONT}
 HEADER_MIB = 60
@@ -23,8 +24,7 @@ SENDERS = 4
 
 def memory_mib(server: Server) -> float:
     """Resident at the most so far."""
-    status = Path(f"/proc/{server.pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return memory_kb(server.pid, "VmHWM") / 1024
 
 
 async def bomb(server: Server) -> float:

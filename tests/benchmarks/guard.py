@@ -17,7 +17,7 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.core.kinds.rule import KindRule
 from shared.installation.delete_guard import usernames
 from shared.installation.guards import guards
-from tests.benchmarks.cluster import NAMESPACE, BenchmarkError, Cluster, complete, for_each, job, now
+from tests.benchmarks.cluster import MERGE_PATCH, NAMESPACE, BenchmarkError, Cluster, complete, for_each, job, now
 from tests.benchmarks.processes import cpu_seconds
 
 OBJECTS = 400
@@ -35,7 +35,6 @@ _PLURALS = {
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 FOLDERS = {"Job": f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", "Pod": f"/api/v1/namespaces/{NAMESPACE}/pods"}
 
 
@@ -134,7 +133,7 @@ async def _delete_all(cluster: Cluster, kind: str) -> Cost:
     async def make(name: str) -> None:
         await cluster.call("POST", folder, job(name, None) if kind == "Job" else _pod(name))
         status = complete(now()) if kind == "Job" else {"phase": "Succeeded"}
-        made[name] = await cluster.call("PATCH", f"{folder}/{name}/status", {"status": status}, **_MERGE_PATCH)
+        made[name] = await cluster.call("PATCH", f"{folder}/{name}/status", {"status": status}, **MERGE_PATCH)
 
     await for_each(names, make)
     await asyncio.sleep(1)  # until the watch cache and others are done with them

@@ -1,4 +1,7 @@
-"""How late a DELETE is accepted: 50 Jobs fall due at every whole second, for our `run` and for the tuned peer.
+"""How late a DELETE is accepted: 50 Jobs fall due at every whole second, for our `run`, the tuned peer and the floor.
+
+The floor is a client that knows each Job and its due time beforehand, and only sends DELETEs: `limit.py --at-due`. All
+delete `WARM_UP` Jobs before the measured ones.
 
 Finish times are whole seconds in Kubernetes, so those 50 are due at the same instant. Lateness is what the API
 server's own audit log says, for both alike: the stageTimestamp (ResponseComplete) of the first DELETE of the Job that
@@ -9,7 +12,8 @@ deletionTimestamp was set; its Jobs are gone only after the garbage collector's 
 import asyncio
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,7 +22,7 @@ from typing import Any
 from shared.core.objects import parse_instant
 from tests.benchmarks import peer
 from tests.benchmarks.cluster import BenchmarkError, Cluster, sleep_until
-from tests.benchmarks.drain import run_command
+from tests.benchmarks.drain import WARM_UP, bare_command, in_turn, run_command
 from tests.benchmarks.processes import running
 
 PER_SECOND = 50
@@ -74,12 +78,22 @@ def read_accepted(folder: Path) -> dict[str, datetime]:
     return accepted
 
 
-async def measure(cluster: Cluster, folder: Path, seconds: int) -> Lateness:
-    """Of who works now."""
-    await cluster.warm_up()
+Prepare = Callable[[], Awaitable[None]]
+
+
+async def measure(cluster: Cluster, folder: Path, seconds: int, prepare: Prepare) -> Lateness:
+    """Of who works now.
+
+    Args:
+        cluster: Where the Jobs are made.
+        folder: That of the audit log.
+        seconds: In how many seconds they fall due.
+        prepare: Called when all have finished, at least a second before the first is due.
+    """
     names = cluster.new_names(PER_SECOND * seconds)
     cluster.gone.expect(len(names))
     due = await cluster.create_due(names, per_second=PER_SECOND)
+    await prepare()
     await sleep_until(max(due.values()))
     await cluster.gone.wait(SECONDS_MAX)
     await asyncio.sleep(0.5)
@@ -91,20 +105,47 @@ async def measure(cluster: Cluster, folder: Path, seconds: int) -> Lateness:
     return Lateness(len(late), percentile(late, 50), percentile(late, 99), late[-1])
 
 
+@asynccontextmanager
+async def _working(name: str, cluster: Cluster) -> AsyncIterator[Prepare]:
+    """A contender that has warmed up, until the block ends."""
+    if name == "floor":
+        async with running(bare_command("--at-due")(cluster), cluster.server.home / "driver.log") as driver:
+            await driver.ready()
+
+            async def find() -> None:
+                driver.send("prepare")
+                await driver.done(SECONDS_MAX)
+                driver.send("go")
+
+            await cluster.create_expired(WARM_UP)
+            await find()
+            await driver.done(SECONDS_MAX)
+            yield find
+            await driver.done(SECONDS_MAX)
+    elif name == "peer":
+        with peer.running(cluster.server, peer.TUNED):
+            await cluster.warm_up(WARM_UP)
+            yield _nothing
+    else:
+        async with running(run_command(cluster), cluster.server.home / "run.log"):
+            await cluster.warm_up(WARM_UP)
+            yield _nothing
+
+
+async def _nothing() -> None:
+    """Who works by events prepares itself."""
+
+
 async def measure_all(
     cluster: Cluster, folder: Path, *, seconds: int, rounds: int, write_event: Callable[[str], None]
 ) -> dict[str, list[Lateness]]:
-    """Ours and the peer's, in turns: ours, the peer's, the peer's, ours."""
-    results: dict[str, list[Lateness]] = {"events": [], "peer": []}
+    """All contenders in each round, in counterbalanced order."""
+    results: dict[str, list[Lateness]] = {"events": [], "floor": [], "peer": []}
     for number in range(rounds):
-        for name in ("events", "peer") if number % 2 == 0 else ("peer", "events"):
+        for name in in_turn(list(results), number):
             write_event(f"lateness, round {number + 1} of {rounds}: {name}")
-            if name == "peer":
-                with peer.running(cluster.server, peer.TUNED):
-                    results[name].append(await measure(cluster, folder, seconds))
-            else:
-                async with running(run_command(cluster), cluster.server.home / "run.log"):
-                    results[name].append(await measure(cluster, folder, seconds))
+            async with _working(name, cluster) as prepare:
+                results[name].append(await measure(cluster, folder, seconds, prepare))
     return results
 
 

@@ -1,9 +1,10 @@
 """This project's contenders that the command line does not offer: one sweep on command, and `run` without memory.
 
 Both are the product's own code path. The sweep runs in a process like the runner's: SweepStep through the local broker
-over HTTP to the function, and from step to step until everything was seen.
+to the function, and from step to step until everything was seen. It starts no timer engine.
 """
 
+import asyncio
 import sys
 import tempfile
 from contextlib import AsyncExitStack
@@ -16,6 +17,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
+from shared.bootstrap.garbage import collect_rarely
 from shared.cli import run as command_run
 from shared.cli.input.command import Command
 from shared.cli.input.options import Options, cluster_options
@@ -32,7 +34,7 @@ def main() -> None:
 @main.command(cls=Command)
 @cluster_options
 async def sweep(options: Options) -> None:
-    """One sweep of all Jobs, begun at a line on standard input."""
+    """A sweep of all Jobs at each line `go` on standard input."""
     configure_logging("text")
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ttl-bench-"))
@@ -41,9 +43,12 @@ async def sweep(options: Options) -> None:
         process = build(read_config(settings, cluster=cluster, home_namespace=""))
         broker = await stack.enter_async_context(local_broker(process))
         await cluster.check()
+        collect_rarely()
         print("ready", flush=True)
-        sys.stdin.readline()
-        await broker.send(event_of(SweepStep(kinds=("batch/v1/Job",), sweep_id="bench"), source=SOURCE))
+        while command := await asyncio.to_thread(sys.stdin.readline):
+            if command == "go\n":
+                await broker.send(event_of(SweepStep(kinds=("batch/v1/Job",), sweep_id="bench"), source=SOURCE))
+            print("done", flush=True)
 
 
 main.add_command(command_run.run)

@@ -15,7 +15,7 @@ PROGRAM = str(Path(sys.executable).with_name("ttl-after-finished"))
 class Contender:
     """A process that was started here.
 
-    A driver prints `ready` when it is connected and has imported all; it begins on a command.
+    A driver prints `ready` when it is connected and has imported all. It answers each command with `done`.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
@@ -27,15 +27,25 @@ class Contender:
         return self._process.pid
 
     async def ready(self) -> None:
-        assert self._process.stdout
         async with asyncio.timeout(READY_SECONDS):
-            line = await self._process.stdout.readline()
-        if line != b"ready\n":
-            raise RuntimeError(f"{self._log.name} did not start: {self._log.read_text()[-2000:]}")
+            await self._expect(b"ready\n")
 
-    def go(self) -> None:
+    def send(self, command: str) -> None:
         assert self._process.stdin
-        self._process.stdin.write(b"go\n")
+        self._process.stdin.write(f"{command}\n".encode())
+
+    async def done(self, seconds: float) -> None:
+        """Wait until a command is carried out."""
+        async with asyncio.timeout(seconds):
+            await self._expect(b"done\n")
+
+    async def _expect(self, expected: bytes) -> None:
+        assert self._process.stdout
+        line = await self._process.stdout.readline()
+        if line != expected:
+            raise RuntimeError(
+                f"{self._log.name}: expected {expected!r}, got {line!r}: {self._log.read_text()[-2000:]}"
+            )
 
     async def output(self) -> bytes:
         """The rest of what it prints."""
@@ -43,6 +53,8 @@ class Contender:
         return await self._process.stdout.read()
 
     async def stop(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()  # else a thread that reads the next command keeps the process alive
         if self._process.returncode is None:
             self._process.terminate()
         try:

@@ -5,11 +5,10 @@ machine at this hour.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -18,35 +17,25 @@ from tests.benchmarks.coldstart import LIMITS, STARTS, ColdStart
 from tests.benchmarks.deadlines import PER_SECOND as STOPS_PER_SECOND
 from tests.benchmarks.deadlines import Stopped
 from tests.benchmarks.decide import Decisions
-from tests.benchmarks.drain import CONTENDERS, LIMIT, Drained
+from tests.benchmarks.drain_report import drain_aims, drain_table, lateness_aims, lateness_table, rounds_table
 from tests.benchmarks.guard import FOLDERS, WAYS, Cost
-from tests.benchmarks.lateness import PER_SECOND, Lateness
 from tests.benchmarks.plan import AIM_SECONDS, OBJECTS, Timed, ratio
+from tests.benchmarks.scale import Figure
 from tests.benchmarks.schedule import Slice
+from tests.benchmarks.tables import Aim, new_table
 from tests.benchmarks.trainjobs import Slo
 
-LATE_TITLES = {"events": "our events", "peer": "the peer, tuned"}
 STOP_TITLES = {"ours": "ours, by spec.suspend", "peer": "the Job controller, by activeDeadlineSeconds"}
 STOP_LIMIT_MS, STOP_AIM_MS = 5_000, 1_000
 """The limit of the design document, and our aim."""
 MILLION = 1_000_000
 
 
-@dataclass(frozen=True)
-class Aim:
-    """What was hoped for, and what came out."""
-
-    name: str
-    aim: str
-    measured: str
-    met: bool
-
-
 def aims(results: Mapping[str, Any]) -> list[Aim]:
     """Those that this run can tell of."""
     return [
-        *(_drain_aims(results["drain"]) if "drain" in results else ()),
-        *(_lateness_aims(results["lateness"]) if "lateness" in results else ()),
+        *(drain_aims(results["drain"]) if "drain" in results else ()),
+        *(lateness_aims(results["lateness"]) if "lateness" in results else ()),
         *(_deadlines_aims(results["deadlines"]) if "deadlines" in results else ()),
         *(_timers_aims(results["timers"]) if "timers" in results else ()),
         *(_schedule_aims(results["schedule"]) if "schedule" in results else ()),
@@ -54,29 +43,8 @@ def aims(results: Mapping[str, Any]) -> list[Aim]:
         *(_plan_aims(results["plan"]) if "plan" in results else ()),
         *(_guard_aims(results["guard"]) if "guard" in results else ()),
         *(_trainjobs_aims(results["trainjobs"]) if "trainjobs" in results else ()),
+        *(_scale_aims(results["scale"]) if "scale" in results else ()),
     ]
-
-
-def _drain_aims(drained: Mapping[str, Sequence[Drained]]) -> Iterable[Aim]:
-    sweep, events, peer = (_share(drained[name]) for name in ("sweep", "events", "peer"))
-    wanted = (
-        ("our sweep / the limit", sweep, 0.9),
-        ("our events / the limit", events, 0.5),
-        ("our sweep / the tuned peer", sweep / peer, 4.0),
-        ("our events / the tuned peer", events / peer, 4.0),
-    )
-    for name, measured, least in wanted:
-        yield Aim(name, f">= {least:g}", f"{measured:.2f}", measured >= least)
-
-
-def _share(drained: Sequence[Drained]) -> float:
-    return median(one.of_limit for one in drained)
-
-
-def _lateness_aims(late: Mapping[str, Sequence[Lateness]]) -> Iterable[Aim]:
-    measured = median(ours.p99 / theirs.p99 for ours, theirs in zip(late["events"], late["peer"], strict=True))
-    name = f"lateness p99 at {PER_SECOND} due a second / the tuned peer's"
-    yield Aim(name, "<= 0.33", f"{measured:.2f}", measured <= 1 / 3)
 
 
 def _deadlines_aims(stopped: Mapping[str, Sequence[Stopped]]) -> Iterable[Aim]:
@@ -126,6 +94,12 @@ def _trainjobs_aims(measured: Mapping[str, Sequence[Slo]]) -> Iterable[Aim]:
         yield Aim(f"KEP-2899: {one.name}", f"{aim} {one.unit}".strip(), _number(one.measured), one.better > 1)
 
 
+def _scale_aims(measured: Mapping[str, Sequence[Figure]]) -> Iterable[Aim]:
+    for one in measured["figures"]:
+        if one.most is not None:
+            yield Aim(one.name, f"<= {one.most:g} {one.unit}", f"{one.value:.2f} {one.unit}", one.value <= one.most)
+
+
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
@@ -139,7 +113,19 @@ def _times(costs: Mapping[str, Sequence[Cost]], way: str, kind: str) -> float:
 def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
         name: {who: [one.as_json() for one in measured] for who, measured in results[name].items()}
-        for name in ("drain", "lateness", "deadlines", "schedule", "coldstart", "decide", "plan", "guard", "trainjobs")
+        for name in (
+            "drain",
+            "cpu",
+            "lateness",
+            "deadlines",
+            "schedule",
+            "coldstart",
+            "decide",
+            "plan",
+            "guard",
+            "trainjobs",
+            "scale",
+        )
         if name in results
     }
     if "timers" in results:
@@ -159,10 +145,13 @@ def show(console: Console, results: Mapping[str, Any]) -> None:
         "plan": plan_table,
         "guard": guard_table,
         "trainjobs": trainjobs_table,
+        "scale": scale_table,
     }
     for name, table in tables.items():
         if name in results:
             _print(console, table(results[name]))
+        if name in results and table is drain_table:
+            _print(console, rounds_table(results[name]))
     if reported := aims(results):
         _print(console, aims_table(reported))
 
@@ -171,66 +160,6 @@ def _print(console: Console, table: Table) -> None:
     """With the title and the caption not folded to the table's width."""
     title, caption, table.title, table.caption = table.title, table.caption, None, None
     console.print(f"\n[bold]{title}[/]", table, f"[dim]{caption}[/]" if caption else "", sep="\n")
-
-
-def drain_table(results: Mapping[str, Sequence[Drained]]) -> Table:
-    table = new_table(
-        "Drain of expired Jobs",
-        "",
-        "Jobs",
-        "times",
-        "a second",
-        "from - to",
-        "of the limit",
-        "of the peer",
-        "calls a deletion",
-        "CPU ms a deletion",
-        caption="Each is compared to the limit right before and after it, and to the peer by their shares of it. "
-        "The peer as it comes (QPS 20, burst 30) has a constant rate, so fewer Jobs tell as much. Tuned: "
-        "QPS 5000, burst 10000, 50 workers for each controller. CPU: of the contender's own process; the "
-        "API server shares its cores.",
-    )
-    for contender in (LIMIT, *CONTENDERS):
-        drained = results[contender.name]
-        rates = [one.per_second for one in drained]
-        share = _share(drained)
-        table.add_row(
-            contender.title,
-            f"{drained[0].jobs:,}",
-            f"{len(drained)}",
-            _rate(median(rates)),
-            f"{_rate(min(rates))} - {_rate(max(rates))}",
-            f"{share:.0%}",
-            f"x {share / _share(results['peer']):.2f}",
-            calls(drained[-1].calls),
-            f"{median(one.cpu_ms for one in drained):.2f}",
-        )
-    return table
-
-
-def _rate(per_second: float) -> str:
-    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.1f}"
-
-
-def calls(calls: Mapping[str, float]) -> str:
-    parts = ", ".join(f"{count:.2g} {name.replace(' jobs', '')}" for name, count in calls.items())
-    return f"{sum(calls.values()):.2f}: {parts}"
-
-
-def lateness_table(late: Mapping[str, Sequence[Lateness]]) -> Table:
-    table = new_table(
-        f"Lateness: DELETE accepted - due, {PER_SECOND} Jobs due at each whole second",
-        "",
-        "Jobs",
-        "p50 ms",
-        "p99 ms",
-        "max ms",
-        caption="From the API server's audit log, for both. The peer's is when the object was marked (Foreground).",
-    )
-    for name, title in LATE_TITLES.items():
-        values = [f"{median(getattr(one, field) for one in late[name]):.1f}" for field in ("p50", "p99", "most")]
-        table.add_row(title, f"{sum(one.jobs for one in late[name]):,}", *values)
-    return table
 
 
 def deadlines_table(stopped: Mapping[str, Sequence[Stopped]]) -> Table:
@@ -375,17 +304,15 @@ def trainjobs_table(measured: Mapping[str, Sequence[Slo]]) -> Table:
     return table
 
 
+def scale_table(measured: Mapping[str, Sequence[Figure]]) -> Table:
+    table = new_table("Finished Jobs that wait, due evenly within an hour", "", "measured")
+    for one in measured["figures"]:
+        table.add_row(one.name, f"{_number(one.value)} {one.unit}".strip())
+    return table
+
+
 def aims_table(wanted: Sequence[Aim]) -> Table:
     table = new_table("Aims", "", "aim", "measured", "")
     for one in wanted:
         table.add_row(one.name, one.aim, one.measured, "[green]met[/]" if one.met else "[red]not met[/]")
-    return table
-
-
-def new_table(title: str, first: str, *columns: str, caption: str | None = None) -> Table:
-    table = Table(title=title, caption=caption, box=box.SIMPLE, title_justify="left", caption_justify="left")
-    table.add_column(first, no_wrap=True)
-    for column in columns:
-        is_text = column.startswith(("calls", "deleted"))
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text)
     return table

@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from shared.devserver.ports import free_port
 from tests.benchmarks.processes import cpu_seconds, running
 from tests.builders import FRONT
-from tests.loopback import free_port
 
 SERVED_ON, LOADED_FROM = 0, 1
 SLICES = 3

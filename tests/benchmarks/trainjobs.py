@@ -19,7 +19,16 @@ from typing import Any
 
 from shared.core.objects import format_instant
 from shared.devserver.real_servers import find_assets, real_server
-from tests.benchmarks.cluster import NAMESPACE, BenchmarkError, Cluster, connected, for_each, now, sleep_until
+from tests.benchmarks.cluster import (
+    MERGE_PATCH,
+    NAMESPACE,
+    BenchmarkError,
+    Cluster,
+    connected,
+    for_each,
+    now,
+    sleep_until,
+)
 from tests.benchmarks.drain import run_command
 from tests.benchmarks.lateness import audit_arguments, percentile, read_accepted
 from tests.benchmarks.processes import running
@@ -35,7 +44,6 @@ KEP = {"namespace": 1_000, "cluster": 5_000, "per_minute": 100, "p99_seconds": 3
 TRAINJOBS_AUDITED = [{"group": "trainer.kubeflow.org", "resources": ["trainjobs"]}]
 _GROUP = "/apis/trainer.kubeflow.org/v1alpha1"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 _CRD_SECONDS_MAX = 30
 _BEFORE_THE_BURST = 5
 
@@ -205,7 +213,7 @@ async def _create_runtime(cluster: Cluster, name: str) -> None:
 
 async def _set_ttl(cluster: Cluster, name: str, ready: int) -> None:
     ttl = {"spec": {"runPolicy": {"ttlSecondsAfterFinished": ready + int(name.removeprefix("due-"))}}}
-    await cluster.call("PATCH", f"{_GROUP}/clustertrainingruntimes/{name}", ttl, **_MERGE_PATCH)
+    await cluster.call("PATCH", f"{_GROUP}/clustertrainingruntimes/{name}", ttl, **MERGE_PATCH)
 
 
 def _runtime(name: str) -> dict[str, Any]:
@@ -242,7 +250,7 @@ async def _finish(cluster: Cluster, job: TrainJob, at: datetime) -> None:
     }
     counts = {"name": "node", "succeeded": 1, "failed": 0, "active": 0, "ready": 0, "suspended": 0}
     status = {"conditions": [complete], "jobsStatus": [counts]}
-    await cluster.call("PATCH", f"{job.path}/{job.name}/status", {"status": status}, **_MERGE_PATCH)
+    await cluster.call("PATCH", f"{job.path}/{job.name}/status", {"status": status}, **MERGE_PATCH)
 
 
 async def _add_witnesses(cluster: Cluster) -> None:

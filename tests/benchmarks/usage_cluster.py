@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from shared.devserver.ports import free_port
 from tests.benchmarks.cluster import Cluster, for_each
-from tests.loopback import free_port
 
 ACCOUNT = "measured"
 USER = f"system:serviceaccount:bench:{ACCOUNT}"

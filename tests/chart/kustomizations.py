@@ -21,6 +21,7 @@ LAST = (
     "archive/credentials",
     "archive/folder",
     *GENERATED,
+    "proofs",
     "prometheus",
     "high-availability",
     "high-availability/standalone",

@@ -18,11 +18,11 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
-from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.devserver.real_servers import RealServer, real_server
 from shared.devserver.s3_server import s3_server
 from shared.ports import Cluster
-from tests.builders import not_none
 from tests.contract.definitions import DEFINITIONS, Crds
+from tests.required import required_assets
 from tests.s3_servers import required_s3_program
 from tests.store_cluster import StoreCluster
 
@@ -160,12 +160,8 @@ class Api:
 @pytest.fixture(scope="session")
 def real():
     """A kube-apiserver for all tests; they keep apart by their namespaces."""
-    assets = find_assets()
-    if assets is None:
-        reason = f"no etcd and kube-apiserver in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
-        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
     # Secrets without the watch cache: history that etcd compacted is gone at once, as it is elsewhere after minutes.
-    with real_server(not_none(assets), fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
+    with real_server(required_assets(), fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
         if server.has_controllers():
             server.start_controllers(["garbage-collector-controller"], qps=500, burst=500)
         yield server

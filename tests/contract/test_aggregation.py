@@ -16,6 +16,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.usecases.expire import Expiry
 from tests.fakes import FakeTelemetry
+from tests.loopback import answering_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("server", ["real"], indirect=True)]
 
@@ -54,14 +55,18 @@ async def aggregated(api, real):
             {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/v1", "resources": resources}
         )
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(real.ca, real.ca.with_suffix(".key"))
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    port = runner.addresses[0][1]
+    async with (
+        answering_with(answer, tls=context, shutdown_timeout=0.1) as url,
+        reached_through_kube_apiserver(api, group, int(url.rpartition(":")[2])),
+    ):
+        yield group, foo, deletes
+
+
+@asynccontextmanager
+async def reached_through_kube_apiserver(api, group, port):
+    """Have kube-apiserver send a group's requests to a port of loopback until the block ends."""
     service: dict[str, Any] = {
         "metadata": {"name": "foo"},
         "spec": {"type": "ExternalName", "externalName": "localhost"},
@@ -70,14 +75,13 @@ async def aggregated(api, real):
     assert (await api.post(api.path("services"), service)).status == 201
     about = {"group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100}
     behind = {"insecureSkipTLSVerify": True, "service": {"namespace": api.namespace, "name": "foo", "port": port}}
-    registered = {"metadata": {"name": f"v1.{group}"}, "spec": about | behind}
-    assert (await api.post(SERVICES, registered)).status == 201
+    apiservice = {"metadata": {"name": f"v1.{group}"}, "spec": about | behind}
+    assert (await api.post(SERVICES, apiservice)).status == 201
     try:
         await api.becomes(f"/apis/{group}/v1", lambda answer: answer.status == 200)
-        yield group, foo, deletes
+        yield
     finally:
         await api.delete(f"{SERVICES}/v1.{group}")
-        await runner.cleanup()
 
 
 async def test_expire_keeps_objects_of_an_aggregated_server_unless_the_rule_allows_them(server, real, api):

@@ -7,9 +7,13 @@ from functools import partial
 import pytest
 
 from shared.adapters.clock import SystemClock
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.journal_events import Sum, event_of, event_of_sum, key_of
+from shared.adapters.kubernetes.journal_reading import parse_event
 from shared.core.objects import ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError
-from tests.builders import JOB, NOW, having, without
+from tests.builders import JOB, NOW, having, not_none, without
+from tests.journals import entry
 from tests.store_cluster import StoreCluster
 
 pytestmark = pytest.mark.anyio
@@ -199,3 +203,24 @@ async def test_event_in_a_namespace_that_does_not_exist_is_refused(api, cluster)
     ref = replace(ref_of(await api.job("a")), namespace="absent")
     with pytest.raises(PermanentError):
         await cluster.record_event(ref, "DeletionRefused", "why")
+
+
+async def test_event_of_the_journal_is_written_once_and_read_back(api, cluster):
+    ref = ref_of(await api.job("a"))
+    event = event_of(entry(ref=ref), "x")
+
+    await cluster.create_event(event)
+    await cluster.create_event(event)
+    if not isinstance(cluster, KubernetesCluster):
+        assert cluster.journaled == [event, event]
+        return
+    query = "fieldSelector=reportingController%3Dttl-after-finished"
+    path = f"/apis/events.k8s.io/v1/namespaces/{api.namespace}/events?{query}"
+    [stored] = not_none(await cluster.request("GET", path)).body["items"]
+    assert not_none(parse_event(stored)).ref == ref
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_sum_of_the_journal_is_accepted(api, cluster, count):
+    key = key_of(entry())._replace(namespace=api.namespace)
+    await cluster.create_event(event_of_sum(key, Sum(count, NOW, NOW), "x", number=1))

@@ -1,6 +1,5 @@
 """What `metadata.managedFields` of a real API server attests about marks, and that nothing else is believed."""
 
-import os
 import subprocess
 import time
 from contextlib import closing
@@ -14,10 +13,11 @@ from shared.core.unused.announcement import announcement_patch, read_announcemen
 from shared.core.unused.decide_unused import DeleteUnused, SetMark, decide_unused
 from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, hash_foreign_writes
 from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, mark_patch, read_unused_mark, unmark_patch
-from shared.devserver.real_servers import ASSETS_VARIABLE, find_assets, real_server
+from shared.devserver.real_servers import real_server
 from shared.installation.usage_guard import usage_guards
 from tests.builders import COMMAND, copied, not_none
 from tests.contract.guarded import BINDINGS, NAMESPACE, POLICIES, User, allow_all, until
+from tests.required import required_assets
 from tests.unused import context, kind_of, passed
 
 USAGE = f"system:serviceaccount:{NAMESPACE}:usage"
@@ -30,11 +30,7 @@ COUNTER = iter(range(1000))
 
 @pytest.fixture(scope="module")
 def admin():
-    assets = find_assets()
-    if assets is None:
-        reason = f"no etcd and kube-apiserver in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
-        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    with real_server(not_none(assets), fsync=False) as server, closing(User(server)) as admin:
+    with real_server(required_assets(), fsync=False) as server, closing(User(server)) as admin:
         yield admin
 
 

@@ -1,12 +1,9 @@
 """How `expire` handles a 409 that does not mean that the object has changed, on real servers."""
 
 import asyncio
-import base64
-import ssl
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
 
 from shared.adapters.clock import SystemClock
 from shared.core.kinds.catalogue import Catalogue
@@ -16,6 +13,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.usecases.expire import Expiry
 from tests.builders import JOB, POD
+from tests.contract.admission import validating_deletes
 from tests.fakes import FakeTelemetry
 
 pytestmark = pytest.mark.anyio
@@ -84,42 +82,15 @@ async def written_between_the_two_steps(real, api):
     """A kubelet's write between the two steps of a terminal Pod's DELETE: an admission webhook is asked at both."""
     steps = []
 
-    async def review(request):
-        asked = (await request.json())["request"]
+    async def review(asked):
         if not asked["dryRun"]:
             steps.append("deletionTimestamp" in asked["oldObject"]["metadata"])
         if steps and steps[-1]:
             await api.patch(api.pods("p") + "/status", {"status": {"message": "the kubelet was here"}})
-        response = {"uid": asked["uid"], "allowed": True}
-        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        return {}
 
-    app = web.Application()
-    app.router.add_post("/", review)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(real.ca, real.ca.with_suffix(".key"))
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    hook = {
-        "name": "between.example.com",
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["DELETE"]}],
-        "clientConfig": {
-            "url": f"https://127.0.0.1:{runner.addresses[0][1]}/",
-            "caBundle": base64.b64encode(real.ca.read_bytes()).decode(),
-        },
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": api.namespace}},
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Fail",
-    }
-    answer = await api.post(path, {"metadata": {"name": api.namespace}, "webhooks": [hook]})
-    assert answer.status == 201, answer
-    try:
+    async with validating_deletes(real, api, "pods", review):
         yield steps
-    finally:
-        await api.delete(f"{path}/{api.namespace}")
-        await runner.cleanup()
 
 
 @pytest.mark.parametrize("server", ["real"], indirect=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
@@ -13,13 +12,13 @@ from shared.adapters.clock import SystemClock
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
-from shared.devserver.real_servers import ASSETS_VARIABLE, find_assets, real_server
+from shared.devserver.real_servers import real_server
 from shared.evaluation.evaluator import Evaluator
 from shared.installation.stop_guard import can_stop, stop_guard, stop_guard_name
 from shared.messages import Purpose, Timer
 from shared.usecases.enforce import Enforcement
 from shared.usecases.enforce_reports import patch_of
-from tests.builders import JOB, NOW, not_none
+from tests.builders import JOB, NOW
 from tests.contract.guarded import (
     BINDINGS,
     ENFORCE,
@@ -40,6 +39,7 @@ from tests.contract.guarded import (
 )
 from tests.crds import BUILT_IN
 from tests.fakes import FakeTelemetry
+from tests.required import required_assets
 
 DOMAIN = "ttlafterfinished.dev"
 KINDS = {name: rules for name, rules in rules_by_kind().items() if can_stop(rules)}
@@ -50,11 +50,7 @@ _MERGE = "application/merge-patch+json"
 
 @pytest.fixture(scope="module")
 def admin():
-    assets = find_assets()
-    if assets is None:
-        reason = f"no etcd and kube-apiserver in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
-        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    with real_server(not_none(assets), fsync=False) as server, guarded(server, KINDS) as admin:
+    with real_server(required_assets(), fsync=False) as server, guarded(server, KINDS) as admin:
         with closing(User(server, ENFORCE)) as user:
             path, job = make_job(admin, "work", is_finished=False, annotations={f"{DOMAIN}/hold": "a probe"})
             until(lambda: send(user, path, stop_of(job))[0] == 403)

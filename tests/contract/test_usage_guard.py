@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 from contextlib import closing
 from typing import Any
 
@@ -12,11 +11,12 @@ import yaml
 from shared.adapters.config.carrier_files import read_carriers
 from shared.core.unused.announcement import announcement_patch
 from shared.core.unused.unused_mark import mark_patch, unmark_patch
-from shared.devserver.real_servers import ASSETS_VARIABLE, find_assets, real_server
+from shared.devserver.real_servers import real_server
 from shared.evaluation.usage import UsageReader
 from shared.installation.usage_guard import usage_guards
-from tests.builders import NOW, ROOT, not_none
+from tests.builders import NOW, ROOT
 from tests.contract.guarded import BINDINGS, NAMESPACE, POLICIES, User, allow_all, connected_as, until
+from tests.required import required_assets
 
 USAGE = f"system:serviceaccount:{NAMESPACE}:usage"
 DOMAIN = "ttlafterfinished.dev"
@@ -31,11 +31,7 @@ COMPONENTS = ROOT / "knative" / "components"
 
 @pytest.fixture(scope="module")
 def admin():
-    assets = find_assets()
-    if assets is None:
-        reason = f"no etcd and kube-apiserver in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
-        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    with real_server(not_none(assets), fsync=False) as server, closing(User(server)) as admin:
+    with real_server(required_assets(), fsync=False) as server, closing(User(server)) as admin:
         allow_all(admin, USAGE)
         for made in usage_guards(NAMESPACE):
             admin.make(POLICIES if made.body["kind"] == "ValidatingAdmissionPolicy" else BINDINGS, made.body)

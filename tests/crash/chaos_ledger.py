@@ -1,18 +1,23 @@
-"""What was asked of a timer engine, what it acknowledged, and what arrived: the rules of the chaos run.
+"""Records requests to a timer engine, its answers and what arrives, and finds violations of the rules of chaos runs.
 
-- lost: an acknowledged timer did not arrive, although no later acknowledged request replaced or cancelled it.
+The engine acknowledges a request when it has stored it. The rules:
+
+- lost: the engine acknowledged a timer, and the timer did not arrive. No later request replaced or cancelled it.
 - early: a timer arrived before it was due.
-- revoked: a timer arrived although its cancellation or replacement was acknowledged. A delivery that began before the
-  acknowledgement may arrive: so it is always a violation if the acknowledgement came before the timer was due, and
-  otherwise if more deliveries arrive than one for each process.
+- cancelled, replaced: a timer arrived after the engine acknowledged its cancellation or replacement. If the
+  acknowledgement came before the timer was due, each arrival is a violation. If it came later, a delivery may have been
+  under way: each process may deliver the timer once, at most IN_FLIGHT after the acknowledgement.
 
-A request without an answer may be carried out at any later time, or never. So its timer may arrive, and it may have
-replaced the acknowledged ones.
+The engine may carry out a request without an answer at any later time, or never. So the timer of such a request may
+arrive. And such a request may have replaced or cancelled the acknowledged timer of its object, which is then not lost.
 """
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+IN_FLIGHT = timedelta(seconds=20)
+"""A server that is cut off may lead for 10 s, and a process may deliver what it gets from it; the rest is a margin."""
 
 Due = datetime | None
 """The due time of a timer, unique for its object; None: its object has no timer."""
@@ -93,7 +98,8 @@ class ChaosLedger:
             return
         revoked_at, how = one.revoked[due_at]
         one.after_revocation[due_at] += 1
-        if revoked_at < due_at or one.after_revocation[due_at] > self._processes:
+        is_late = at - revoked_at > IN_FLIGHT
+        if is_late or revoked_at < due_at or one.after_revocation[due_at] > self._processes:
             self.violations[how].append(f"{uid} due {due_at} arrived {at - revoked_at} after it was {how}")
         else:
             self.counts["in flight when revoked"] += 1

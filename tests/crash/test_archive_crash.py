@@ -30,9 +30,9 @@ from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.resources import JOBS, NAMESPACES, PODS
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
+from shared.devserver.ports import free_port
 from shared.messages import ObjectArchived, Purpose, Timer
 from tests.builders import FRONT, ROOT, ended, having, job, namespace, not_none, pod
-from tests.loopback import free_port
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from shared.devserver.ports import free_port
 from tests.crash.test_timers_crash import ROUNDS, SEED, Ledger, finish, report, sink, write
 from tests.crash.timers_process import TimersProcess
-from tests.loopback import free_port
 from tests.tasks_server import QUEUE, TasksServer, serving_tasks
 
 pytestmark = pytest.mark.anyio

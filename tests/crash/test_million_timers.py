@@ -19,6 +19,7 @@ from shared.messages import Purpose, Timer
 from tests.builders import not_none
 from tests.crash.test_timers_crash import Ledger, ask, finish, now, sink
 from tests.crash.timers_process import TimersProcess
+from tests.proc import memory_kb
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -39,12 +40,6 @@ def fill(path: Path) -> None:
     file = TimerFile(path)
     with closing(file):
         file.writer.execute(FILL, (MILLION, to_us(now() + timedelta(hours=1))))
-
-
-def rss_bytes(pid: int) -> int:
-    """The largest resident memory of a process so far."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 async def test_a_million_timers_survive_kill_9(tmp_path: Path) -> None:
@@ -70,7 +65,7 @@ async def test_a_million_timers_survive_kill_9(tmp_path: Path) -> None:
         while ledger.lost():
             assert not_none(process.process).returncode is None, process.log.read_text()[-2000:]
             await asyncio.sleep(0.05)
-        memory = rss_bytes(not_none(process.process).pid)
+        memory = memory_kb(not_none(process.process).pid, "VmHWM") * 1024
         print(f"ready after {ready:.2f} s, at most {memory / 1e6:.0f} MB, file {path.stat().st_size / 1e6:.0f} MB")
         await process.end(signal.SIGKILL)
         await finish(process, ledger)

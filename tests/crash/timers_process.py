@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shared.devserver.ports import free_port
 from tests.builders import FRONT, ROOT, not_none
-from tests.loopback import free_port
 
 
 @dataclass

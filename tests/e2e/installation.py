@@ -107,15 +107,21 @@ def built(folder: Path, *, without: str = "") -> str:
 
 
 def overlay(
-    folder: Path, *, components: list[str], settings: dict[str, str], files: Mapping[str, Sequence[Path]] | None = None
+    folder: Path,
+    *,
+    components: list[str],
+    settings: dict[str, str],
+    files: Mapping[str, Sequence[Path]] | None = None,
+    on: str = "knative",
 ) -> Path:
-    """Write a user's overlay on the two-minute start.
+    """Write a user's overlay on a shipped one: on the two-minute start, unless another is named.
 
     Args:
         folder: Where to make it, with a copy of the manifests: kustomize takes relative paths only.
         components: Of `knative/components`.
-        settings: In place of the two-minute start's.
+        settings: In place of those of the shipped overlay.
         files: ConfigMaps that components want, by name.
+        on: The shipped overlay.
     """
     shutil.copytree(ROOT / "knative", folder / "knative")
     mine = folder / "knative" / "overlays" / "mine"
@@ -127,7 +133,7 @@ def overlay(
         for path in paths:
             shutil.copy(path, mine)
     kustomization = {
-        "resources": ["../knative"],
+        "resources": [f"../{on}"],
         "components": [f"../../components/{name}" for name in (*components, "release")],
         "configMapGenerator": [{"namespace": NAMESPACE, **generator} for generator in generators],
     }
@@ -241,9 +247,19 @@ def _pods_here() -> Path:
 
 def pods_of(function: str) -> dict[str, str]:
     """The names, by uid, of a function's Pods that are not on their way out."""
-    listed = json.loads(kubectl("-n", NAMESPACE, "get", "pods", "-o", "json"))["items"]
-    alive = [pod["metadata"] for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+    alive = [one for one in _pods() if "deletionTimestamp" not in one]
     return {one["uid"]: one["name"] for one in alive if one["name"].startswith(f"{function}-")}
+
+
+def ending_pods() -> list[str]:
+    """The names of Pods on their way out, which may still get requests."""
+    return [one["name"] for one in _pods() if "deletionTimestamp" in one]
+
+
+def _pods() -> list[dict[str, Any]]:
+    """The metadata of all Pods of the installation."""
+    listed = json.loads(kubectl("-n", NAMESPACE, "get", "pods", "-o", "json"))["items"]
+    return [pod["metadata"] for pod in listed]
 
 
 def kill(function: str) -> None:

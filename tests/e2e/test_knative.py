@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -448,7 +449,7 @@ def test_expire_reports_an_unreadable_ttl_without_a_sweep() -> None:
             finished(thing)
             annotate(thing, f"{DOMAIN}/ttl=soon")
             try:
-                wait("an Event by expire", lambda: _expire_asked("create", "", "events"), 40)
+                wait("an Event by expire", lambda: _expire_asked("create", "events.k8s.io", "events"), 40)
             except AssertionError:  # a lost event
                 continue
             return
@@ -477,12 +478,13 @@ def _expire_asked(*right: str) -> bool:
 
 
 ACCOUNTS = (*FUNCTIONS, "deadletter", "source")
+_OF_INSTALLATION = ("create", "", "events")
 _RUNTIMES = {("get", "trainingruntimes"), ("get", "clustertrainingruntimes")}
-IDLE = {
+IDLE: dict[str, set[tuple[str, ...]]] = {
     "source": {("get", "*")},
-    "expire": {("list", "*"), ("update", "*"), *_RUNTIMES},
-    "enforce": {("list", "*"), ("update", "*"), ("patch", "pods"), ("patch", "trainjobs")},
-    "archive": {("get", "*"), ("list", "*")},
+    "expire": {("list", "*"), ("update", "*"), _OF_INSTALLATION, *_RUNTIMES},
+    "enforce": {("list", "*"), ("update", "*"), ("patch", "pods"), ("patch", "trainjobs"), _OF_INSTALLATION},
+    "archive": {("get", "*"), ("list", "*"), ("create", "events")},
     "sweep": {("update", "*"), ("get", "namespaces"), ("list", "resourcequotas"), *_RUNTIMES},
 }
 """Rights that no test uses here, by account.
@@ -492,6 +494,7 @@ IDLE = {
 - `list`: `expire` lists objects and quotas only for a policy, and `enforce` objects only for the share of a breaker.
 - `resourcequotas` of `sweep`: quotas are listed only for a policy.
 - `get` of `sweep` on namespaces: a sweep lists all namespaces, and gets only one that was created after the LIST.
+- `_OF_INSTALLATION`: these accounts write an Event of core/v1 only when the breaker opens.
 - `_RUNTIMES`: the cluster has no runtimes of TrainJobs.
 - `patch` of `enforce`: only a Job is stopped.
 - `archive`: without a policy nothing is archived.
@@ -500,7 +503,7 @@ IDLE = {
 
 def is_idle(account: str, right: tuple[str, ...]) -> bool:
     idle = IDLE.get(account, set())
-    return (right[0], "*") in idle or (right[0], right[2]) in idle
+    return right in idle or (right[0], "*") in idle or (right[0], right[2]) in idle
 
 
 @pytest.mark.usefixtures("extended")
@@ -538,6 +541,7 @@ def guarded(extended: Path) -> Iterator[None]:
     poke = f"{DOMAIN}/looked-again={datetime.now(UTC).timestamp()}"
     kubectl("-n", installation.NAMESPACE, "annotate", "sinkbindings", "--all", "--overwrite", poke)
     installation.wait_until_ready()
+    wait("the end of the Pods that require no token", lambda: not installation.ending_pods())
     yield
     _authenticate("disabled")
     everything = installation.built(PRODUCTION, without=MONITORING)
@@ -608,3 +612,48 @@ def test_sender_is_admitted_only_with_its_own_account(
         headers["Authorization"] = f"Bearer {token}"
     own = audience if account == STRANGER else ""
     assert post(f"forger-{name}", url, headers, json.dumps(data), audience=own) == status
+
+
+# Deletions without a read
+
+
+@pytest.fixture(scope="module")
+def proving(guarded: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """overlays/production with proofs, and without the sources of Knative, which send none."""
+    key = f"--from-literal=key={token_hex(32)}"
+    kubectl("-n", installation.NAMESPACE, "create", "secret", "generic", "proof-key", key)
+    folder = installation.overlay(
+        tmp_path_factory.mktemp("proofs"),
+        components=["proofs"],
+        settings={"TTL_KINDS": "jobs,pods", **installation.durable_folder()},
+        on="production",
+    )
+    kubectl("-n", installation.NAMESPACE, "delete", "apiserversources", "--all")
+    installation.apply(folder, without=MONITORING)
+    installation.wait_until_ready()
+    wait("the end of the Pods without the key", lambda: not installation.ending_pods())
+    yield
+    everything = installation.built(folder, without=MONITORING)
+    kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=180s", given=everything)
+
+
+@pytest.mark.usefixtures("proving")
+def test_doctor_finds_that_no_read_is_needed() -> None:
+    report = installation.ttl("doctor", "-o", "json")
+    (found,) = [one for one in json.loads(report.stdout) if one["check"] == "deletions without a read"]
+    assert found["level"] == "ok", found
+
+
+@pytest.mark.usefixtures("proving")
+def test_job_is_deleted_on_time_by_one_call(witness: Witness) -> None:
+    """Until then `expire` reads a Job that began before the proofs, if its timer is due late."""
+    log = Path(os.environ["E2E_AUDIT_LOG"])
+    with installation.without_ticks():
+        for thing in make_jobs("warm", 3, "true", ttl="3s"):
+            gone(witness, thing)
+        since = len(log.read_text().splitlines())
+        for thing in make_jobs("proven", 5, "true", ttl="5s"):
+            gone(witness, thing)
+    calls = asked(log, installation=installation.NAMESPACE, since=since)["expire"]
+    assert calls["delete", "batch", "jobs"] == {200}
+    assert ("get", "batch", "jobs") not in calls

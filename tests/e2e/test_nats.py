@@ -4,22 +4,18 @@ The server is a Pod of this cluster, with a folder that outlives it. The tests b
 sweep runs while they wait: what is deleted, a timer led to.
 """
 
-import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.devserver.real_servers import find_assets
-from tests.e2e import installation
-from tests.e2e.cluster import SHELL, create, get, job, kubectl, server_pid, wait
-from tests.e2e.witness import Deletion, Witness, finish_of
+from tests.e2e import installation, nats_server
+from tests.e2e.cluster import create, get, job, kubectl, server_pid, wait
+from tests.e2e.nats_server import SERVER
+from tests.e2e.witness import Deletion, Witness, finish_of, witnessed
 
 NAMESPACE = "ttl-e2e-nats"
-SERVER = "nats"
-"""The namespace and the name of the Helm chart's release, and so of its Service."""
 GONE_SECONDS = 90
 TTL_SECONDS = 20
 STORED_SECONDS = 3
@@ -30,55 +26,14 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def witness() -> Iterator[Witness]:
-    """Record every deletion; at the end, check that none was early or unwanted."""
-    kubectl("create", "namespace", NAMESPACE)
-    with Witness(NAMESPACE).watching() as seen:
+    with witnessed(NAMESPACE) as seen:
         yield seen
-    assert seen.early() == {}
-    kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
 
 
 @pytest.fixture(scope="module")
 def nats() -> Iterator[None]:
-    """A server, as the official chart names it."""
-    storage = installation.shared_folder("e2e-nats")
-    if storage is not None:
-        shutil.rmtree(storage, ignore_errors=True)
-        storage.mkdir()
-        storage.chmod(0o777)
-    kubectl("create", "namespace", SERVER)
-    for obj in (deployment(storage), service()):
-        create(obj)
-    kubectl("-n", SERVER, "rollout", "status", f"deployment/{SERVER}", "--timeout=2m")
-    yield
-    kubectl("delete", "namespace", SERVER, "--timeout=180s")
-
-
-def deployment(storage: Path | None) -> Object:
-    """One server: the binary of this machine where Pods are its processes, else the official image."""
-    container: Object = {"name": "nats", "image": "nats:2.15-alpine", "args": ["-js", "-sd", "/data"]}
-    volumes: list[Object] = [{"name": "data", "emptyDir": {}}]
-    if storage is not None:
-        binary = f"{find_assets()}/nats-server"
-        container = {"name": "nats", "image": SHELL, "command": ["sh", "-c", f"exec {binary} -js -sd {storage}"]}
-        volumes = []
-    else:
-        container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    labels = {"app": SERVER}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": volumes}}
-    spec = {
-        "replicas": 1,
-        "strategy": {"type": "Recreate"},
-        "selector": {"matchLabels": labels},
-        "template": template,
-    }
-    metadata = {"name": SERVER, "namespace": SERVER}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
-
-
-def service() -> Object:
-    spec = {"selector": {"app": SERVER}, "ports": [{"port": 4222, "targetPort": 4222}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVER, "namespace": SERVER}, "spec": spec}
+    with nats_server.running():
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

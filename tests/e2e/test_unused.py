@@ -254,6 +254,7 @@ def heard() -> Iterator[tuple[str, str]]:
 
 
 IDLE = {
+    ("create", "", "events"): "an Event of core/v1 is written only when the breaker opens",
     ("update", "", "configmaps"): "a deletion is written with a later read of the shared state, for the next deletion",
     ("get", "", "namespaces"): "a tick lists all namespaces, and gets one only if the LIST is old or lacks it",
     ("get", "", "secrets"): "a Secret is read whole only if a policy rule archives it",

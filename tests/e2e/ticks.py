@@ -18,10 +18,10 @@ LEASE_SECONDS = 100
 _numbers = itertools.count()
 
 
-def tick() -> None:
-    """What a PingSource sends for a sweep."""
+def tick(purpose: str = "sweep") -> None:
+    """What the PingSource of a purpose sends."""
     type_ = "dev.knative.sources.ping"
-    headers = {"Ce-Id": "tick", "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Ce-Type": type_}
+    headers = {"Ce-Id": "tick", "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Ce-Type": type_, "Ce-Purpose": purpose}
     assert post(f"tick-{next(_numbers)}", broker_url(), {**headers, "Content-Type": "application/json"}, "{}") == 202
 
 

@@ -145,3 +145,13 @@ class Witness:
         owned = any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences", []))
         if not owned and obj["metadata"]["uid"] not in self._ours:
             self.deletions.append(Deletion(obj, datetime.now(UTC)))
+
+
+@contextmanager
+def witnessed(namespace: str) -> Iterator[Witness]:
+    """Record every deletion in a new namespace; at the end, check that none was early or unwanted."""
+    kubectl("create", "namespace", namespace)
+    with Witness(namespace).watching() as seen:
+        yield seen
+    assert seen.early() == {}
+    kubectl("delete", "namespace", namespace, "--timeout=180s")

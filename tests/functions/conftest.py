@@ -7,6 +7,14 @@ from shared.bootstrap.config import ProcessConfig
 from tests.builders import shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry, FakeTimers
 from tests.functions.wire import serving
+from tests.sent_events import checking_sent_events
+
+
+@pytest.fixture(autouse=True)
+def sent_events():
+    """Each event that a function sends is one that its JSON Schema allows."""
+    with checking_sent_events() as sent:
+        yield sent
 
 
 @pytest.fixture

@@ -1,15 +1,17 @@
 """The answer of each function to a valid event, and the status for each error."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from shared.adapters.config.policy_file import PolicyFile
 from shared.adapters.events.cloudevents import TICK
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.timing import horizon
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
-from shared.messages import ObjectDeleted, ObjectStopped, SweepStep, TimersSet
+from shared.messages import ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, TimersSet
 from tests.builders import ago, annotated, having, job, kind_rule, later, pod, stamp
 from tests.functions.wire import CONTINUE, DUE, FIRED, REPORTED, SET, TAKEN, binary, structured, timer
 
@@ -124,7 +126,9 @@ async def test_enforce_stops_and_replies(functions, config, written):
     assert (event.type, event.subject) == ("dev.ttlafterfinished.object.stopped", RUNNING["metadata"]["uid"])
     stopped = ObjectStopped.model_validate_json(event.data)
     assert (stopped.due_at, stopped.lateness_seconds, stopped.stops) == (ago(30), 30.0, 1)
-    assert [call.verb for call in config.cluster.calls] == ["get", "patch", "event"]
+    assert [call.verb for call in config.cluster.calls] == ["get", "patch"]
+    await functions.process.end()  # as when the service is scaled to zero
+    assert [(one["action"], one["reason"]) for one in config.cluster.journaled] == [("Stop", "DeadlineExceeded")]
     again = await functions.post("enforce", *written(FIRED, ENFORCE))
     assert (again.status, again.body) == (204, b"")
 
@@ -316,3 +320,22 @@ async def test_function_works_after_a_failure(functions, config):
     config.timers.failure = None
 
     assert (await functions.post("timers", *binary(*TAKEN["timers"]))).status == 204
+
+
+WARN = {"rules": [{"name": "ci", "match": {"kinds": ["jobs"]}, "ttl": "1h", "warn": "1h"}]}
+
+
+@MODES
+async def test_expire_warns_and_replies(server, config, written, tmp_path, sent_events):
+    file, done = tmp_path / "policy.yaml", job(complete=ago(60))
+    file.write_text(json.dumps(WARN))
+    functions = server.use(replace(config, policies=PolicyFile(file, config.kinds, pytest.fail)))
+    config.cluster.put(done)
+
+    answer = await functions.post("expire", *written(FIRED, timer(purpose="warn")))
+
+    event = answer.event()
+    assert (answer.status, event.type) == (200, ObjectWarned.type)
+    assert ObjectWarned.model_validate_json(event.data).due_at == later(3540)
+    assert sent_events.types == {ObjectWarned.type: 1}
+    assert [call.verb for call in config.cluster.calls] == ["get"]

@@ -17,11 +17,12 @@ from aiohttp import web
 from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import Event, parse_event
 from shared.adapters.timers.sqlite.engine import SqliteTimers
+from shared.devserver.ports import free_port
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from tests.builders import FRONT, ROOT, ago, not_none
 from tests.fakes import FakePublisher
 from tests.functions.wire import DUE, FIRED, REPORTED, SET, TAKEN, Answer, binary, timer
-from tests.loopback import answering_with, free_port
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 

@@ -60,6 +60,16 @@ async def test_published_event_arrives_unchanged(broker, publisher):
     assert Timer.model_validate_json(event.data) == MESSAGE
 
 
+async def test_published_timer_has_its_trace_as_attribute_and_as_header(broker, publisher):
+    traced = MESSAGE.model_copy(update={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    await publisher.publish(traced)
+    await publisher.publish(MESSAGE)
+
+    (first, _), (second, _) = broker.received
+    assert first["ce-traceparent"] == first["traceparent"] == traced.traceparent
+    assert not {"ce-traceparent", "traceparent"} & second.keys()
+
+
 async def test_rotated_token_is_sent_with_the_next_event(broker, tmp_path):
     token_file = tmp_path / "token"
     publisher = HttpPublisher(broker.url, source="/test", token=partial(bound_token, token_file))

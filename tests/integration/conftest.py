@@ -17,6 +17,7 @@ import pytest
 
 from shared.devserver.real_servers import RealServer, find_assets
 from tests.builders import COMMAND
+from tests.required import PLACES, required
 
 WAIT_SECONDS = 30
 
@@ -98,13 +99,9 @@ def controllers() -> list[str]:
 def server(tmp_path_factory: pytest.TempPathFactory, controllers: list[str]) -> Iterator[RealServer]:
     """One for each file: some install CRDs that others want absent."""
     assets = find_assets()
-    if assets is None or not (assets / "kube-controller-manager").exists():
-        reason = (
-            "no kube-apiserver, etcd and kube-controller-manager in $KUBEBUILDER_ASSETS or /usr/local/kubebuilder/bin"
-        )
-        if os.getenv("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    has_controllers = assets is not None and (assets / "kube-controller-manager").exists()
+    reason = f"no kube-apiserver, etcd and kube-controller-manager in {PLACES}"
+    assets = required(assets if has_controllers else None, reason)
     server = RealServer(assets, tmp_path_factory.mktemp("real"), fsync=False)
     try:
         server.start_controllers(controllers, qps=200, burst=400)
@@ -141,3 +138,26 @@ def start_run(server: RealServer, tmp_path: Path, namespace: str) -> Iterator[Ca
     yield start
     for run in started:
         run.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def start_ui(server: RealServer, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start `ui`; returns its address."""
+    started: list[Run] = []
+
+    def start(*options: str) -> str:
+        run = Run(server, tmp_path, "ui", "--port", "0", "--refresh", "5s", *options)
+        started.append(run)
+        found: list[str] = []
+        for _ in range(600):
+            found = re.findall(r"serving (https?://\S+)/,", run.text)
+            if found or run.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        assert found, run.text
+        return found[0]
+
+    yield start
+    for run in started:
+        assert run.stop(signal.SIGINT) == 0, run.text
+        assert "Traceback" not in run.text

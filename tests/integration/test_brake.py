@@ -18,13 +18,13 @@ import pytest
 import yaml
 
 from shared.cli.brake import STOPPED_WITHIN_SECONDS
+from shared.devserver.ports import free_port
 from shared.devserver.real_servers import RealServer
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_schema import NAME
 from tests.builders import FRONT, ROOT
 from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_restraints import Pods
-from tests.loopback import free_port
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -202,7 +202,8 @@ def test_after_a_stop_no_process_deletes_and_after_a_start_nothing_is_lost(
     for name in feeds[2].there():
         assert function.fire(places[2].namespace, name, feeds[2].uids[name]) in (200, 204)
     api.wait("what was kept", lambda: not feeds[2].there())
-    assert all("deletions are started again" in process.text for process in processes)
+    for process in processes:
+        api.wait("the report", lambda process=process: "deletions are started again" in process.text)
     assert function.metric("ttl_stopped") == "0.0"
     assert {"Stopped", "Started"} <= {one["reason"] for one in api.call("GET", places[0].events)["items"]}
 

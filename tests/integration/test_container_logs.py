@@ -10,12 +10,12 @@ from shared.adapters.kubernetes import container_logs
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
 from shared.core.objects import ref_of
+from shared.devserver.ports import free_port
 from shared.errors import MissingLogError, TryLaterError, UnreachableLogError
 from shared.evaluation.pod_logs import LogGap, PodLogs
 from shared.ports import Cluster
 from tests.integration.conftest import Api
 from tests.kubelets import LINE, Kubelet, node, serving
-from tests.loopback import free_port
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,6 @@
 """Active deadlines on a real kube-apiserver with the real Job controller, through `run` as a user starts it."""
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from shared.core.objects import parse_instant
+from shared.devserver.real_servers import RealServer
 from tests.builders import not_none
-from tests.integration.conftest import Api, Run
+from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_run import POD_SPEC, Cluster
+from tests.reference.outputs import OUTPUTS
 
 Start = Callable[..., Run]
 OURS = "ttlafterfinished.dev/"
@@ -145,7 +148,7 @@ def start_seen(cluster: Running, start_run: Start) -> Start:
 
 
 def test_job_is_suspended_at_its_deadline_resumed_stopped_again_and_deleted_by_its_ttl(
-    cluster: Running, start_seen: Start
+    cluster: Running, start_seen: Start, server: RealServer
 ) -> None:
     run = start_seen()
     started = cluster.start("train", active_deadline="3s", ttl="6s")
@@ -169,6 +172,11 @@ def test_job_is_suspended_at_its_deadline_resumed_stopped_again_and_deleted_by_i
 
     assert datetime.now(UTC) >= max(suspended, mark_of(second)[0]) + seconds(6)
     assert len(re.findall(r"\bstopped .*/train\"", run.text)) == 2
+    shown = run_command(
+        server.kubeconfig, "deleted", "--stopped", "-n", cluster.namespace.rpartition("/")[2], "-o", "json"
+    ).stdout
+    OUTPUTS["deleted-stopped"].adapter.validate_json(shown, by_alias=True, by_name=False)
+    assert [one["ref"]["uid"] for one in json.loads(shown)["stops"]] == 2 * [first["metadata"]["uid"]]
 
 
 def test_job_with_activeDeadlineSeconds_is_left_to_its_controller(cluster: Running, start_seen: Start) -> None:  # noqa: N802 - the field
@@ -180,7 +188,7 @@ def test_job_with_activeDeadlineSeconds_is_left_to_its_controller(cluster: Runni
     job = cluster.job("native")
     assert not job["spec"]["suspend"]
     assert not is_marked(job)
-    assert re.search(r'kept .*/native".*enforced-by-controller', run.text)
+    cluster.api.wait("the report", lambda: re.search(r'kept .*/native".*enforced-by-controller', run.text))
     assert cluster.events("DeadlineExceeded") == []
 
 

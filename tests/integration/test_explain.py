@@ -149,9 +149,8 @@ def test_installed_policy_applies_unless_another_is_named(
     assert explain(ttl, "job/build", "--policy", "none")["reason"] == "no-ttl"
     assert explain(ttl, "job/build", "--policy", str(other))["policy"]["name"] == str(other)
     assert (planned.returncode, planned.stderr) == (0, "")
-    assert planned.stdout.endswith(
-        "0 due now, 1 due later, 0 kept, of 1 objects\npolicy: ConfigMap ttl-after-finished/policy-x\n"
-    )
+    assert "\n0 due now, 1 due later, 0 kept, of 1 objects\n" in planned.stdout
+    assert planned.stdout.endswith("\npolicy: ConfigMap ttl-after-finished/policy-x\n")
     compared = json.loads(ttl("plan", "--policy", "none", "-o", "json").stdout)
     assert (compared["policy"], compared["inForce"]) == ("no policy", "ConfigMap ttl-after-finished/policy-x")
     assert compared["totals"]["within1h"] == {"inForce": 1, "new": 0}

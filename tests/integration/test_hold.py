@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from shared.devserver.real_servers import RealServer
+from shared.installation.defaults import HOME, LEASE, RUN
 from shared.safeguards.state_schema import NAME
 from tests.integration.conftest import Api, run_command
 from tests.integration.test_run import Cluster
@@ -168,8 +169,34 @@ def test_release_of_a_breaker_works_once(api: Api, ttl: Ttl, namespace: str) -> 
 
     assert (first.returncode, second.returncode) == (0, 1), first.stderr + second.stderr
     assert "is released; nothing was deleted since 2026-01-02T03:04:05Z: too many" in first.stdout
-    assert f"no breaker is open in namespace {namespace}; for a `run`, set -n default" in second.stderr
+    assert f"no breaker is open in namespace {namespace}; for another namespace, set -n" in second.stderr
     assert "breaker" not in api.get(f"/api/v1/namespaces/{namespace}/configmaps/{NAME}").get("data", {})
+
+
+def test_release_finds_the_breaker_of_a_run_and_leaves_the_choice_among_several(
+    api: Api, server: RealServer, namespace: str
+) -> None:
+    def release(*words: str) -> subprocess.CompletedProcess[str]:
+        return run_command(server.kubeconfig, "release", "--breaker", *words)
+
+    lease = {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "run", "leaseDurationSeconds": 15}}
+    api.call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", lease)
+
+    state = {"metadata": {"name": NAME}, "data": {"breaker": TRIPPED}}
+    places = [f"/api/v1/namespaces/{one}/configmaps" for one in (RUN, namespace)]
+    try:
+        for place in places:
+            api.call("POST", place, state)
+
+        several, named, rest, none = release(), release("-n", namespace), release(), release()
+    finally:
+        api.call("DELETE", f"{places[0]}/{NAME}")
+
+    assert (several.returncode, named.returncode, rest.returncode) == (1, 0, 0), rest.stderr
+    assert f"breakers are open in the namespaces {RUN}, {namespace}: set -n to one of them" in several.stderr
+    assert f"the breaker in namespace {RUN} is released" in rest.stdout
+    assert f"no breaker is open in the namespaces {HOME}, {RUN}, {namespace}" in none.stderr
+    assert none.returncode == 1
 
 
 # A kind as there are some: its TTL field cannot be taken away from its objects, each for another reason.

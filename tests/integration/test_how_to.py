@@ -2,18 +2,22 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.reader import Reader, commands_of, needs_kubectl, reading
+from shared.adapters.kubernetes.journal_events import Sum, event_of, event_of_sum, key_of
+from tests.integration.reader import CONTROLLERS, Reader, commands_of, needs_kubectl, reading
+from tests.journals import entry
 from tests.snippets import PAGES, read_blocks, write_files
 
 pytestmark = [needs_kubectl, pytest.mark.timeout(400)]
 
 MAY_FAIL = {
     "kubectl ttl doctor": "no Pod of the installation runs here",
+    "kubectl -n ttl-after-finished logs": "as above",
     "kubectl ttl release --breaker": "no breaker is open",
     "kubectl ttl archive ls jobs ": "nothing is archived on this machine",
     "kubectl ttl archive get job/build-42 -n ci --policy policy.yaml": "as above",
@@ -87,9 +91,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def controllers() -> list[str]:
-    """Those that a namespace with Jobs, and an installation, need."""
-    names = ["job", "garbage-collector", "namespace", "serviceaccount", "clusterrole-aggregation"]
-    return [f"{name}-controller" for name in names]
+    return CONTROLLERS
 
 
 @pytest.fixture
@@ -109,6 +111,8 @@ def test_how_to_works_in_order(page: Path, reader: Reader, api: Any) -> None:
         assert code == 0, printed
     code, printed = reader.shell(JOBS)
     assert code == 0, printed
+    if page.stem in ("what-deleted-it", "operate"):
+        record_deletions(api)
     pods = "/api/v1/namespaces/web/pods"
     if api.get(f"{pods}/shop-7d9c-x2x4k") is None:
         api.call("POST", pods, {"metadata": {"name": "shop-7d9c-x2x4k"}, "spec": POD})
@@ -119,3 +123,15 @@ def test_how_to_works_in_order(page: Path, reader: Reader, api: Any) -> None:
         )
         reader.type(command, exit_codes=(0, 1) if may_fail else (0,))
     reader.leave()
+
+
+def record_deletions(api: Any) -> None:
+    """Write the Events of the journal that a page shows, unless another page had them written."""
+    at = datetime.now(UTC) - timedelta(minutes=12)
+    times: dict[str, Any] = {"finished_at": at - timedelta(hours=1), "due_at": at, "deleted_at": at}
+    one = entry("build-41", **times)
+    events = [event_of(one, "expire-7"), event_of_sum(key_of(one), Sum(180, at, at), "expire-7", number=1)]
+    path = "/apis/events.k8s.io/v1/namespaces/ci/events"
+    for event in events:
+        if api.get(f"{path}/{event['metadata']['name']}") is None:
+            api.call("POST", path, event)

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,14 @@ def jobs(api: Api, namespace: str) -> str:
 
 @pytest.fixture
 def plan(api: Api, namespace: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def run(*words: str, **policies: Any) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, program: str = "plan", **policies: Any) -> subprocess.CompletedProcess[str]:
         for name, rest in policies.items():
             policy = {"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", **rest}
             (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(policy))
-        program = [*COMMAND, "plan", "-n", namespace]
+        started = [*COMMAND, program, "-n", namespace]
         environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig), "PYTHONPATH": str(Path.cwd())}
         return subprocess.run(
-            [*program, *words], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
+            [*started, *words], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
         )
 
     return run
@@ -88,7 +88,15 @@ def test_plan_exits_with_3_above_the_limit_unless_confirmed(plan):
     assert "breaker" in done.stderr
 
 
-@pytest.mark.usefixtures("jobs")
+@pytest.fixture
+def without_installation(api: Api) -> Iterator[None]:
+    """Remove what the test installs: an installed policy counts for every command of the tests after it."""
+    yield
+    api.call("DELETE", "/apis/apps/v1/namespaces/ttl-after-finished/deployments/standalone")
+    api.call("DELETE", "/api/v1/namespaces/ttl-after-finished/configmaps/policy-x")
+
+
+@pytest.mark.usefixtures("jobs", "without_installation")
 def test_plan_compares_with_the_installed_policy(api, plan):
     done = plan("--policy", "new.yaml", "--against", "cluster", new={"rules": RULES})
     assert done.returncode == 1
@@ -130,3 +138,46 @@ def test_plan_reads_ttl_kinds_unless_kinds_are_named(jobs, plan, monkeypatch):
     )
     assert {one["kind"] for one in json.loads(every.stdout)} == {"Job"}
     assert "TTL_KINDS" not in every.stderr
+
+
+@pytest.mark.usefixtures("jobs")
+def test_plan_prints_rows_names_and_a_forecast(plan, monkeypatch, tmp_path):
+    policy = {"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": RULES}
+    (tmp_path / "in-force.yaml").write_text(yaml.safe_dump(policy))
+    monkeypatch.setenv("TTL_POLICY", str(tmp_path / "in-force.yaml"))
+    done = plan("--by", "rule", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(row["ttlFrom"], row["dueNow"]) for row in found["rows"]] == [(None, 0), ("policy rule newest", 2)]
+    assert found["keptByReason"] == {"kept-last": 2, "unfinished": 1}
+
+    shown = plan("--names", "--forecast", "--top", "1").stdout
+    assert "... and 1 more object\n" in shown
+    assert "due 21-24h" in shown
+
+
+@pytest.mark.usefixtures("jobs")
+def test_top_prints_one_table_into_a_pipe(plan, namespace):
+    done = plan(program="top")
+    assert done.returncode == 0, done.stderr
+    row = next(line.split() for line in done.stdout.splitlines() if namespace in line)
+    assert row[1:5] == ["Job", "4", "4", "0"]
+    found = json.loads(plan("--by", "kind", "-o", "json", program="top").stdout)
+    assert [(row["kind"], row["finished"], row["forever"]) for row in found["rows"]] == [("jobs.batch", 4, 4)]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_top_on_a_terminal_goes_on_until_ctrl_c(api, namespace):
+    screen, terminal = os.openpty()
+    environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig), "COLUMNS": "80"}
+    command = [*COMMAND, "top", "-n", namespace, "--interval", "1"]
+    with subprocess.Popen(command, env=environment, stdout=terminal, stderr=terminal, stdin=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        while shown.count(b"FINISHED") < 4:  # each view has it twice
+            shown += os.read(screen, 65_536)
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(20) == 143
+    os.close(screen)
+    assert b"+0" in shown

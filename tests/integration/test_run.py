@@ -105,7 +105,7 @@ def test_job_finished_by_the_job_controller_is_deleted_when_due(cluster: Cluster
 
     assert finished is not None
     assert datetime.now(UTC).timestamp() >= finished.timestamp() + 2
-    assert "deleted" in run.text
+    cluster.api.wait("the report", lambda: "deleted" in run.text)
     cluster.api.wait("the garbage collection of its Pod", lambda: not cluster.api.call("GET", cluster.pods)["items"])
 
 

@@ -53,8 +53,9 @@ def test_timers_on_nats_has_two_pods_or_more_and_a_drain_takes_one_at_a_time(oth
     assert "timers" in availability_of(objects)
 
 
-def test_sweep_may_scale_to_zero():
-    assert replicas(composed("high-availability"), "sweep") == (0, None)
+@pytest.mark.parametrize(("others", "least"), [(("high-availability",), 0), (("prometheus", "high-availability"), 1)])
+def test_sweep_has_at_most_one_pod_because_only_that_knows_the_steps_it_returned(others, least):
+    assert replicas(composed(*others), "sweep") == (least, 1)
 
 
 def test_standalone_standby_prefers_another_node():

@@ -125,6 +125,11 @@ def test_service_has_only_fields_that_cloud_run_supports(service):
     assert container_of(service)["resources"].keys() == {"limits"}
 
 
+def test_sweep_has_one_instance_because_only_that_knows_the_steps_it_returned():
+    most = {name: one["spec"]["template"]["metadata"]["annotations"] for name, one in services().items()}
+    assert most["sweep"]["autoscaling.knative.dev/maxScale"] == "1"
+
+
 def test_every_annotation_is_a_string(service):
     for metadata in (service["metadata"], service["spec"]["template"]["metadata"]):
         assert all(isinstance(value, str) for value in metadata["annotations"].values())

@@ -14,6 +14,7 @@ from shared.messages import (
     ObjectArchived,
     ObjectDeleted,
     ObjectStopped,
+    ObjectWarned,
     SweepStep,
     Timer,
     TimersSet,
@@ -38,7 +39,7 @@ TYPES = OURS | REPORTED | {TICK, "dev.knative.apiserver.ref.update", "dev.ttlaft
 SENT = {
     ("Trigger", "schedule"): {TimersSet.type},
     ("Trigger", "timers"): set(),
-    ("Trigger", "expire"): {ObjectDeleted.type, TimersSet.type},
+    ("Trigger", "expire"): {ObjectDeleted.type, ObjectWarned.type, TimersSet.type},
     ("Trigger", "enforce"): {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     ("Trigger", "archive"): {ObjectArchived.type, TimersSet.type},
     ("Trigger", "sweep"): {SweepStep.type},

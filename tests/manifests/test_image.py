@@ -69,6 +69,10 @@ def test_image_has_no_development_servers():
     assert "jsonpatch" not in (ROOT / "requirements.txt").read_text()
 
 
+def test_image_has_what_sends_traces():
+    assert "\nopentelemetry-sdk==" in (ROOT / "requirements.txt").read_text()
+
+
 def test_every_other_module_imports_without_the_development_servers(tmp_path):
     assert ended(tmp_path, IMPORT_ALL) == (0, "")
 

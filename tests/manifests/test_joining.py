@@ -22,7 +22,7 @@ from tests.builders import JOB, kind_rule, kind_rules
 from tests.manifests.test_manifests import KNATIVE, NAMESPACE
 
 FINISHING = {name: rule for name, rule in kind_rules().items() if not rule.never_finishes}
-ROLES = {"expire": "expire", "enforce": "enforce", "archive": "archive", "sweep": "sweep", "watch": "source"}
+ROLES = {role: role for role in ("expire", "enforce", "archive", "sweep", "ui")} | {"watch": "source"}
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 

@@ -25,6 +25,7 @@ from shared.messages import (
     ObjectArchived,
     ObjectDeleted,
     ObjectStopped,
+    ObjectWarned,
     Purpose,
     SweepStep,
     Timer,
@@ -57,7 +58,7 @@ WRITERS = DELETERS | STOPPERS
 REPLIES = {
     "schedule": {TimersSet.type},
     "timers": set(),
-    "expire": {ObjectDeleted.type, TimersSet.type},
+    "expire": {ObjectDeleted.type, ObjectWarned.type, TimersSet.type},
     "enforce": {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     "archive": {ObjectArchived.type, TimersSet.type},
     "sweep": {SweepStep.type},
@@ -313,6 +314,7 @@ def test_base_is_a_dry_run_without_sources_or_rights_on_kinds():
         own = {(right.group, right.resource, right.verb) for right in state_needs(NAMESPACE)}
         shared = {
             ("", "events", "create"),
+            ("events.k8s.io", "events", "create"),
             ("", "resourcequotas", "list"),
             ("apiregistration.k8s.io", "apiservices", "list"),
         }
@@ -329,7 +331,7 @@ def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
         if account in WRITERS:
             needed |= state_needs(NAMESPACE)
         if account == "usage":  # the component `usage` grants what it lists and deletes
-            needed = state_needs(NAMESPACE) | {Right("", "events", "create")}
+            needed = state_needs(NAMESPACE) | {Right(group, "events", "create") for group in ("", "events.k8s.io")}
             needed |= {Right("", "namespaces", verb) for verb in ("get", "list")}
         if account == "deadletter":
             needed = frozenset({Right("", "events", "create", NAMESPACE)})

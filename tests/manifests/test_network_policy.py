@@ -1,16 +1,21 @@
 """components/network-policy: each Pod can do what it does, and no more; that it is enforced is up to the network."""
 
+import re
+
 import pytest
+import yaml
 
 from shared.adapters.config.timers_address import NatsAddress
 from tests.manifests.composed import composed, pods, selects
 from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl, of_kind, pod_specs, settings_of
+from tests.snippets import DOCS, read_blocks
 
 pytestmark = needs_kubectl
 
 SOURCES = ("kind-job", "source-apiserver/job", "dead-letter", "prometheus", "network-policy")
 BROKER, API_SERVER, DNS = {80, 443, 8080, 8443}, {443, 6443}, {53, 5353}
 QUEUE_PROXY = {8012, 8013, 8022, 8112, 9090, 9091}
+FILES_OF_TRACES = ("kustomization", "collector")
 
 
 VARIANTS = [
@@ -111,6 +116,20 @@ def test_prometheus_reaches_the_metrics_port(objects):
     for name, labels in pods(objects).items():
         ports = [ports for namespaces, ports in flows(objects, labels, "ingress") if namespaces == {"monitoring"}]
         assert ports == ([] if name in adapters(objects) else [{port, 9091}]), name
+
+
+def test_policy_of_the_how_to_lets_each_function_reach_the_collector_and_nothing_else(objects):
+    blocks = {block.file: block.text for block in read_blocks(DOCS / "how-to" / "trace-deletions.md") if block.file}
+    overlay, policy = (yaml.safe_load(blocks[f"knative/overlays/traced/{name}.yaml"]) for name in FILES_OF_TRACES)
+    endpoint = re.search(r"http://collector\.(\w+):(\d+)", str(overlay))
+    assert endpoint is not None
+    collector = frozenset({endpoint[1]}), {int(endpoint[2])}
+
+    for name, labels in pods(objects).items():
+        before, after = flows(objects, labels, "egress"), flows((*objects, policy), labels, "egress")
+        assert collector not in before, name
+        assert after == ([*before] if name in adapters(objects) else [*before, collector]), name
+        assert flows((policy,), labels, "ingress") == []
 
 
 def test_every_flow_selects_existing_pods():

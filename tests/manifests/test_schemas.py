@@ -6,7 +6,6 @@ test servers, so objects of `monitoring.coreos.com` are left out here.
 """
 
 import json
-import os
 import ssl
 import subprocess
 import urllib.error
@@ -20,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.devserver.real_servers import RealServer, find_assets, real_server
 from shared.installation.kind_manifests import is_watchable, join
 from tests.builders import kind_rules, not_none
 from tests.manifests.test_manifests import (
@@ -36,6 +35,7 @@ from tests.manifests.test_manifests import (
 )
 from tests.manifests.test_webhook import CONTAINER, POD, changed, good
 from tests.manifests.webhook import Object
+from tests.required import PLACES, required
 
 __all__ = ["pytestmark", "with_component"]  # kubectl is needed; a fixture
 
@@ -111,10 +111,9 @@ def required_knative() -> tuple[Path, list[Path]]:
     """The servers' binaries, and Knative's CRDs beside them; without both the test is skipped, and in CI it fails."""
     assets = find_assets()
     crds = sorted(path for pattern in CRDS for path in assets.glob(pattern)) if assets else []
-    if not any("knative-eventing" in str(path) for path in crds):
-        reason = f"no kube-apiserver with Knative's CRDs beside it in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
-        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    return not_none(assets), crds
+    has_knative = any("knative-eventing" in str(path) for path in crds)
+    reason = f"no kube-apiserver with Knative's CRDs beside it in {PLACES}"
+    return required(assets if has_knative else None, reason), crds
 
 
 @pytest.fixture(scope="module")

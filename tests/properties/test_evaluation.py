@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Decision
+from shared.core.facts import Facts
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
@@ -134,12 +135,15 @@ def _quota(place: str, objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 def uncounted(decision: Decision) -> Decision:
     """A decision about one object counts its group only if a rank may keep the object."""
-    pressure = decision.facts.pressure
-    if pressure is not None and not pressure.is_over(not_none(decision.facts.quota_rule).when_quota_above or 0):
-        pressure = replace(pressure, older=None)
-    elif pressure is not None:
-        pressure = replace(pressure, older=0)
-    return replace(decision, facts=replace(decision.facts, newer=None, pressure=pressure))
+    return replace(decision, facts=_uncounted(decision.facts))
+
+
+def _uncounted(facts: Facts) -> Facts:
+    pressure, otherwise = facts.pressure, facts.otherwise
+    if pressure is not None:
+        is_over = pressure.is_over(not_none(facts.quota_rule).when_quota_above or 0)
+        pressure = replace(pressure, older=0 if is_over else None)
+    return replace(facts, newer=None, pressure=pressure, otherwise=otherwise and _uncounted(otherwise))
 
 
 Both = tuple[Decision, Decision]
@@ -156,28 +160,32 @@ async def decide_twice(fleet: list[dict[str, Any]], policy: Policy, now: Any) ->
         name = get_text(snapshot.obj, "metadata.namespace")
         place = await evaluator.namespaces.get(name)
         await batch.add(snapshot, rule, place, quotas=await evaluator.quotas.of(name, rule))
-    settled = await batch.settle(evaluator.owners.is_unfinished)
+    settled = await batch.settle(evaluator.owners.find_unfinished)
     alone = [await evaluator.decide(*one) for one in snapshots]
     stops = [(await evaluator.evaluate_stop(*one)).decision for one in snapshots]
     decided = zip((one.decisions[1] for one in settled), alone, strict=True)
     return list(decided), list(zip((one.stops[1] for one in settled), stops, strict=True))
 
 
-LAST_RULES = (
-    {"ttl": "1s", "keepLast": 2},
-    {"maxCount": 1},
-    {"maxCount": 1, "keepLast": 1, "ttl": "500w"},
-    {"maxCount": 2, "countBy": {"label": "app"}, "onOwned": "delete"},
-    {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s"},
-    {"ttl": "500w", "whenQuotaAbove": "90%", "notBefore": "1s", "keepLast": 1, "onOwned": "delete"},
-    {"ttl": {"failed": "500w"}, "whenQuotaAbove": "50%", "maxCount": 2},
+LAST_RULES: Sequence[Sequence[dict[str, Any]]] = (
+    [{"ttl": "1s", "keepLast": 2}],
+    [{"maxCount": 1}],
+    [{"maxCount": 1, "keepLast": 1, "ttl": "500w"}],
+    [{"maxCount": 2, "countBy": {"label": "app"}, "onOwned": "delete"}],
+    [{"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s"}],
+    [{"ttl": "500w", "whenQuotaAbove": "90%", "notBefore": "1s", "keepLast": 1, "onOwned": "delete"}],
+    [{"ttl": {"failed": "500w"}, "whenQuotaAbove": "50%", "maxCount": 2}],
+    [{"maxCount": 1}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s", "onOwned": "delete"}],
+    [{"maxCount": 1, "onOwned": "delete"}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s"}],
+    [{"maxCount": 1}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s", "onOwned": "delete", "audit": True}],
+    [{"match": {"kinds": ["*"], "age": "1h"}, "ttl": "never"}, {"maxCount": 1}, {"whenQuotaAbove": "50%"}],
 )
 """A TTL or a limit for each object, so that its owner, its rank and the quotas matter."""
 
 
-def with_last(policy: Policy, deadlines: Sequence[PolicyRule], last: dict[str, Any]) -> Policy:
-    rule = PolicyRule.model_validate({"name": "last", "match": {"kinds": ["*"]}} | last)
-    return Policy(rules=(*policy.rules, *deadlines, rule))
+def with_last(policy: Policy, deadlines: Sequence[PolicyRule], last: Sequence[dict[str, Any]]) -> Policy:
+    given = ({"name": f"last-{number}", "match": {"kinds": ["*"]}} | one for number, one in enumerate(last))
+    return Policy(rules=(*policy.rules, *deadlines, *map(PolicyRule.model_validate, given)))
 
 
 DEADLINE_RULES = (

@@ -6,6 +6,7 @@ import click
 
 from shared.cli.input.command import EXIT_CODES
 from shared.cli.main import main
+from tests.reference.outputs import OUTPUTS
 from tests.reference.texts import code, fill, joined, paragraphs, table
 
 PROGRAM = "ttl-after-finished"
@@ -18,6 +19,10 @@ def render():
         "cli",
         commands=table(("Command", "What it does"), [(_link(path), _summary(one)) for path, one in commands]),
         exit_codes=table(("Code", "Meaning"), EXIT_CODES.items()),
+        schemas=table(
+            ("Output", "Schema"),
+            [(code(f"{one.command} -o json"), f"[{name}.json](schemas/{name}.json)") for name, one in OUTPUTS.items()],
+        ),
         details=joined(part for path, one in commands for part in _section(path, one)),
     )
 

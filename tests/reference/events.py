@@ -5,8 +5,8 @@ from pathlib import Path
 import yaml
 
 from shared.adapters.events.cloudevents import SOURCED, TICK
-from shared.messages import Message
 from shared.ports import EventReason
+from tests.reference.schemas import list_messages
 from tests.reference.texts import attributes, code, fill, joined, members, paragraphs, table
 
 BASE = Path(__file__).parents[2] / "knative" / "base"
@@ -21,12 +21,14 @@ _JSON = {"string": "string", "integer": "integer", "number": "number", "boolean"
 def render():
     """The page."""
     consumers = read_consumers()
-    messages = [(_linked(one), _about(one)[0], _publishers(one), _names(consumers, one.type)) for one in _messages()]
+    messages = [
+        (_linked(one), _about(one)[0], publishers_of(one), _names(consumers, one.type)) for one in list_messages()
+    ]
     sources = [(code(one), text, _names(consumers, one)) for one, text in _SOURCES]
     return fill(
         "events",
         messages=table(("Type", "Meaning", "Published by", "Consumed by"), messages),
-        fields=joined(part for one in _messages() for part in _section(one)),
+        fields=joined(part for one in list_messages() for part in _section(one)),
         sources=table(("Type", "Meaning", "Consumed by"), sources),
         events=table(("Reason", "Object", "Meaning"), [(code(one), *texts) for one, texts in members(EventReason)]),
     )
@@ -54,10 +56,6 @@ def _names(consumers, event_type):
     return ", ".join(consumers.get(event_type, ())) or "your own Triggers"
 
 
-def _messages():
-    return [one for one in Message.__subclasses__() if one.__module__.startswith("shared.messages.")]
-
-
 def _linked(message):
     return f"[`{message.type}`](#{message.type.replace('.', '')})"
 
@@ -67,7 +65,8 @@ def _about(message):
     return paragraphs(message.__doc__.partition("Attributes:")[0])
 
 
-def _publishers(message):
+def publishers_of(message):
+    """The functions that publish a message, as text."""
     (found,) = [text for text in _about(message) if text.startswith("Published by: ")]
     return found.removeprefix("Published by: ").removesuffix(".")
 
@@ -78,6 +77,7 @@ def _section(message):
     rows = [
         (code(field.alias), _type_of(schema["properties"][field.alias], schema), texts[name])
         for name, field in message.model_fields.items()
+        if not field.exclude  # an attribute of the event
     ]
     return f"### `{message.type}`", table(("Field", "Type", "Meaning"), rows)
 

@@ -19,11 +19,13 @@ LABELS = {
     "archive": "The name of an archive of the policy.",
     "by": "The function that acted: `schedule`, `expire`, `enforce`, `archive`, `sweep` or `timers`.",
     "code": "The HTTP status of the last answer to the event.",
+    "engine": "The timer engine: `sqlite`, `nats` or `cloudtasks`.",
     "function": "The function that answered.",
+    "hour": "`01` to `24`: due in that hour after the sweep; `later`: after them; `00`: already due, so usually 0.",
     "kind": "A known kind. If several groups have a kind of this name, with the group: `Backup.velero.io`.",
     "problem": "The message of the log line.",
     "reason": "Why: see reasons.md. For the verdict `failed` it is the name of the error class.",
-    "result": "`accepted` or `failed`.",
+    "result": "`accepted` or `failed`; of the journal `recorded`, `counted` or `dropped`; of `usage` what a tick did.",
     "status": "The HTTP status of the answer. After a 503 the Broker tries again later.",
     "type": "The type of the CloudEvent: see events.md.",
     "verdict": "What was done about the object.",
@@ -76,9 +78,9 @@ async def collect():
         if hasattr(one, "_type")
     ]
     registry = CollectorRegistry()
-    registry.register(PendingTimersCollector(_Timers, asyncio.get_running_loop()))
+    registry.register(PendingTimersCollector(_Timers, asyncio.get_running_loop(), "sqlite"))
     families = await asyncio.to_thread(lambda: list(registry.collect()))
-    return found + [(one.name, one.type, (), one.documentation) for one in families]
+    return found + [(one.name, one.type, tuple(one.samples[0].labels), one.documentation) for one in families]
 
 
 def _name(one):

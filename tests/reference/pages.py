@@ -2,7 +2,20 @@
 
 from pathlib import Path
 
-from tests.reference import annotations, cli, events, kinds, metrics, policy, reasons, references, settings
+from tests.reference import (
+    annotations,
+    asyncapi,
+    cli,
+    events,
+    kinds,
+    metrics,
+    outputs,
+    policy,
+    reasons,
+    references,
+    schemas,
+    settings,
+)
 from tests.reference.texts import fill
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -14,3 +27,8 @@ def render():
     """The text of each page."""
     pages = {f"{module.__name__.rpartition('.')[2]}.md": module.render() for module in _MODULES}
     return {"README.md": fill("README"), **pages}
+
+
+def render_files():
+    """The text of each other file, by its path in the folder."""
+    return {"asyncapi.yaml": asyncapi.render(), **schemas.render(), **outputs.render()}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from shared.adapters.config.otel_settings import OtelSettings
 from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_settings import TimersSettings
 from shared.core.ttl.durations import format_duration
@@ -24,7 +25,8 @@ _TYPES = {
 
 def render():
     """The page."""
-    texts = {name: paragraphs(text) for part in (TimersSettings, Settings) for name, text in described(part).items()}
+    parts = (TimersSettings, OtelSettings, Settings)
+    texts = {name: paragraphs(text) for part in parts for name, text in described(part).items()}
     rows = [
         (code(field.alias), texts[name][0], _type_of(field), _default(field), _readers(texts[name]))
         for name, field in Settings.model_fields.items()

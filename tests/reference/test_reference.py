@@ -16,11 +16,11 @@ from shared.core.unused.unused_reasons import UnusedReason
 from shared.ports import EventReason, HandlingReason, Verdict
 from shared.safeguards.reasons import Safeguard
 from tests.reference.metrics import LABELS, collect, read_alerts
-from tests.reference.pages import FOLDER, render
+from tests.reference.pages import FOLDER, render, render_files
 from tests.reference.policy import EXAMPLE
 from tests.reference.texts import members
 
-PAGES = render()
+PAGES, OTHERS = render(), render_files()
 WORDS = [line.partition("->")[0] for line in (FOLDER.parents[1] / ".codespell-dictionary.txt").read_text().splitlines()]
 AVOIDED = re.compile(rf"(?<![-`])\b({'|'.join(WORDS)}|of its own)\b", re.IGNORECASE)
 
@@ -32,8 +32,17 @@ def test_committed_page_equals_the_generated_page(name):
     assert committed == PAGES[name], f"docs/reference/{name} is stale: run make docs"
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_committed_file_equals_the_generated_file(name):
+    committed = (FOLDER / name).read_text() if (FOLDER / name).exists() else ""
+
+    assert committed == OTHERS[name], f"docs/reference/{name} is stale: run make docs"
+
+
 def test_every_committed_page_is_generated():
-    assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
+    committed = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file()}
+
+    assert committed == {*PAGES, *OTHERS}
 
 
 @pytest.mark.parametrize("enum", [Reason, UnusedReason, Safeguard, HandlingReason, EventReason, Verdict])

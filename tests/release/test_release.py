@@ -2,12 +2,14 @@
 
 import re
 import shutil
+import subprocess
 
 import pytest
 import yaml
 
 from shared import __version__
 from tests.builders import ROOT
+from tests.release.krew import PLATFORMS, archive_of, krew_manifest
 from tests.release.release import find_notes, find_problems
 
 FILES = ("knative/components/release/kustomization.yaml", "knative/chart/Chart.yaml")
@@ -81,6 +83,33 @@ def test_section_without_a_date_or_a_text_is_no_notes(root, section):
     assert find_notes("v0.2.0", root) is None
 
 
+# The manifest for krew
+
+SUMS = "".join(f"{number:064x}  {archive_of(*one)}\n" for number, one in enumerate(PLATFORMS))
+
+
+def test_manifest_names_the_archive_of_each_platform_by_its_sum():
+    manifest = yaml.safe_load(krew_manifest("v0.1.0", f"{SUMS}{'f' * 64}  ttl.txt\n"))
+    assert (manifest["metadata"]["name"], manifest["spec"]["version"]) == ("ttl", "v0.1.0")
+    assert len(manifest["spec"]["shortDescription"]) <= 50  # krew refuses longer ones in its index
+    found = {
+        (*one["selector"]["matchLabels"].values(),): (one["uri"].rpartition("/")[2], int(one["sha256"], 16))
+        for one in manifest["spec"]["platforms"]
+    }
+    assert found == {one: (archive_of(*one), number) for number, one in enumerate(PLATFORMS)}
+
+
+def test_manifest_without_the_sum_of_an_archive_is_an_error():
+    with pytest.raises(ValueError, match=r"got none of kubectl-ttl_darwin_arm64.tar.gz"):
+        krew_manifest("v0.1.0", "".join(SUMS.splitlines(keepends=True)[:-1]))
+
+
+def test_archive_of_this_machine_has_the_name_that_the_manifest_expects():
+    words = subprocess.check_output(["make", "-C", ROOT, "--dry-run", "binary"], text=True)
+    (name,) = set(re.findall(r"dist/(kubectl-ttl_\S+)", words))
+    assert name in {archive_of(*one) for one in PLATFORMS}
+
+
 # The workflow
 
 
@@ -108,6 +137,8 @@ def test_a_job_has_only_the_permissions_that_it_names():
         "check": {"contents": "read"},
         "image": {"contents": "read", "packages": "write", "id-token": "write"},
         "publish": {"contents": "write", "packages": "write", "id-token": "write"},
+        "binary": {"contents": "write", "id-token": "write"},
+        "krew": {"contents": "write", "id-token": "write"},
     }
 
 
@@ -116,6 +147,8 @@ def test_a_job_that_publishes_needs_the_one_before_it():
         "check": None,
         "image": "check",
         "publish": "image",
+        "binary": "publish",
+        "krew": "binary",
     }
 
 

@@ -396,7 +396,7 @@ class _HotLoop(Archival):
 
 
 class _ArchivesUnswept(Sweep):
-    async def _archive_later(self, rule: KindRule, snapshot: Snapshot) -> TimersSet | None:
+    async def _archive_later(self, rule: KindRule, snapshot: Snapshot, work: Any) -> TimersSet | None:
         return None
 
 

@@ -34,6 +34,7 @@ from tests.simulation.clocks import Clocks
 from tests.simulation.deadline_people import People, Run, Settings
 from tests.simulation.faults import Faults
 from tests.simulation.memory_timers import TimerStore
+from tests.simulation.process import pace_of
 from tests.simulation.simcluster import Server, SimCluster
 from tests.simulation.simtimers import ForgetfulTimers, TimerTarget
 from tests.simulation.virtualloop import VirtualLoop
@@ -197,7 +198,9 @@ class DeadlineProcess:
         mutant, self.clock = world.mutant, ReadClock(world.clocks.local)
         cluster = mutant.cluster(world, None)
         parts: dict[str, Any] = {"cluster": cluster, "catalogue": KINDS, "clock": self.clock, "dry_run": False}
-        parts |= {"telemetry": FakeTelemetry(note=world.note), "evaluator": Evaluator(cluster, KINDS)}
+        telemetry = FakeTelemetry(note=world.note)
+        parts |= {"telemetry": telemetry, "pace": pace_of(world.seed, telemetry)}
+        parts["evaluator"] = Evaluator(cluster, KINDS)
         self.enforcement, self.expiry = mutant.enforcement(**parts, by="enforce"), Expiry(**parts)
         self._sweep = sweep_with(Expiry(**parts, by="sweep"), self, world.interval, concurrency=3, make=mutant.sweep)
         self.timers = ForgetfulTimers(world, TimerTarget(self._fire), self.start)

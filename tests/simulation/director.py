@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.adapters.config.yaml_file import FileError
+from tests.simulation.faults import TIMEOUT_SECONDS
 from tests.simulation.process import NoProcess, Process
 from tests.simulation.sim_object import SimObject
 
@@ -181,7 +182,8 @@ class Director:
             return
         due = due or world.checks.due_of[obj.uid]
         now = world.clocks.server()
-        one_sweep = world.interval + timedelta(seconds=SWEEP_SECONDS)
+        hangs = 2 * TIMEOUT_SECONDS if world.faults.hangs_for_good else 0.0
+        one_sweep = world.interval + timedelta(seconds=SWEEP_SECONDS + hangs)
         jitter = world.checks.jitter_of[obj.uid] if accepted else world.history.expectation(obj).jitter
         limit = max(due, self.peace_at) + one_sweep + jitter
         if world.rates:
@@ -193,7 +195,7 @@ class Director:
             world.checks.fail("L1", f"{obj} {lateness}; peace since {now - self.peace_at}")
 
     def _is_refused(self, obj: SimObject) -> bool:
-        kinds = {kind for _, kind in self.world.faults.forbidden_for_good}
+        kinds = {kind for _, kind in self.world.faults.forbidden_for_good} | {self.world.faults.hangs_for_good}
         owner = self.world.history.all.get(obj.owner)
         return obj.kind in kinds or (owner is not None and owner.kind in kinds)
 

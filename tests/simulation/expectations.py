@@ -50,6 +50,7 @@ class Expectation:
         limited: The same, if the object is beyond that number.
         presser: The rule that makes room in a quota, if it may let the object go.
         pressed: The same, if the object has to go for that.
+        spread: What another rule, by which it may go as well, may spread it over.
     """
 
     why: str = ""
@@ -62,10 +63,16 @@ class Expectation:
     limited: "Expectation | None" = None
     presser: Rule | None = None
     pressed: "Expectation | None" = None
+    spread: timedelta = timedelta(0)
 
     @property
     def jitter(self) -> timedelta:
-        return self.rule.jitter if self.rule else timedelta(0)
+        return max(self.rule.jitter if self.rule else timedelta(0), self.spread)
+
+    def sooner(self, limited: "Expectation") -> "Expectation":
+        """What a limit makes of it; if it may go without that as well, the rule that says so may spread it."""
+        may_go = not self.why and self.due_at is not None
+        return replace(limited, spread=self.jitter) if may_go else limited
 
 
 def expectation_of(obj: SimObject, declared: Declared, *, owner_works: bool) -> Expectation:

@@ -17,6 +17,7 @@ class Faults:
         away: The API server refuses connections.
         forbidden: Verb and kind that answer 403 at present.
         forbidden_for_good: The same, never fixed.
+        hangs_for_good: A kind whose LISTs get no answer, never fixed; empty for none.
     """
 
     rng: random.Random
@@ -24,6 +25,7 @@ class Faults:
     away: bool = False
     forbidden: set[tuple[str, str]] = field(default_factory=set)
     forbidden_for_good: frozenset[tuple[str, str]] = frozenset()
+    hangs_for_good: str = ""
 
     def __post_init__(self) -> None:
         def some(most: float) -> float:

@@ -2,16 +2,16 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from shared.adapters.events.cloudevents import Event
 from tests.simulation.sim_object import SimObject
 from tests.simulation.users import RESOURCES
 from tests.simulation.written_fields import stamp
 
-_FIRED = "dev.ttlafterfinished.timer.fired"
+FIRED = "dev.ttlafterfinished.timer.fired"
 _SET = "dev.ttlafterfinished.timer.set"
 _SWEEP = "dev.ttlafterfinished.sweep.continue"
 _UPDATE = "dev.knative.apiserver.resource.update"
@@ -27,22 +27,28 @@ _STEPS: tuple[Any, ...] = (
 
 
 class Forger:
-    """Sends what a stranger with access to the Broker could send."""
+    """Sends what a stranger with access to the Broker could send.
+
+    Attributes:
+        extensions: The extension attributes of each event.
+    """
+
+    extensions: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, world: Any) -> None:
         self.world = world
         self.rng: random.Random = world.rng
         self.sent = 0
         self._forgeries: tuple[Callable[[], tuple[str, Any]], ...] = (
-            lambda: (_FIRED, self._timer(self._thing())),
-            lambda: (_FIRED, self._timer(self._thing())),
-            lambda: (_FIRED, self._timer(self._thing(), uid="another")),
-            lambda: (_FIRED, self._timer(self._thing(), name="pod-0")),
-            lambda: (_FIRED, self._timer(self._thing(), kind="Secret")),
+            lambda: (FIRED, self._timer(self._thing())),
+            lambda: (FIRED, self._timer(self._thing())),
+            lambda: (FIRED, self._timer(self._thing(), uid="another")),
+            lambda: (FIRED, self._timer(self._thing(), name="pod-0")),
+            lambda: (FIRED, self._timer(self._thing(), kind="Secret")),
             lambda: (_SET, {"timers": [self._timer(self._thing()) for _ in range(3)]}),
             lambda: (_UPDATE, self._object()),
             lambda: (_SWEEP, self.rng.choice(_STEPS)),
-            lambda: (self.rng.choice((_FIRED, _SET, _SWEEP, _UPDATE)), self.rng.choice(_GARBAGE)),
+            lambda: (self.rng.choice((FIRED, _SET, _SWEEP, _UPDATE)), self.rng.choice(_GARBAGE)),
         )
 
     def act(self) -> None:
@@ -54,7 +60,14 @@ class Forger:
         self.sent += 1
         self.world.note("forger", f"sends {kind} {body[:160]!r}")
         self.world.broker.send(
-            Event(id=f"forged/{self.sent}", source="stranger", type=kind, subject="forged", data=body)
+            Event(
+                id=f"forged/{self.sent}",
+                source="stranger",
+                type=kind,
+                subject="forged",
+                data=body,
+                extensions=self.extensions,
+            )
         )
 
     def _thing(self) -> SimObject:

@@ -55,9 +55,9 @@ class History:
         expectation = self._expectation(obj, self.declared)
         alike = self._alike(obj) if expectation.limited or expectation.pressed else []
         if _is_sooner(expectation, expectation.limited) and is_beyond(obj, expectation, alike):
-            return not_none(expectation.limited)
+            return expectation.sooner(not_none(expectation.limited))
         if _is_sooner(expectation, expectation.pressed) and self._is_pressed(obj, expectation, alike):
-            return not_none(expectation.pressed)
+            return expectation.sooner(not_none(expectation.pressed))
         return expectation
 
     def _is_pressed(self, obj: SimObject, expectation: Expectation, alike: list[Pair]) -> bool:

@@ -32,6 +32,8 @@ class Mutant:
         rules: Which checks are to catch it; empty for the real system.
         needs_memory: It shows only where the watch fills the process's memory.
         needs_policy: Whether there is a policy; None where the seed says so.
+        needs_max_count: It shows mostly where the policies have nothing but `maxCount`.
+        proofs: What makes and checks proofs, in a world that has them; None for the real ones.
     """
 
     cluster: Any = SimCluster
@@ -43,6 +45,8 @@ class Mutant:
     rules: frozenset[str] = frozenset()
     needs_memory: bool = False
     needs_policy: bool | None = None
+    needs_max_count: bool = False
+    proofs: Any = None
 
 
 class _WithoutVersion(SimCluster):
@@ -203,7 +207,7 @@ class _OneSecondEarly(SimCluster):
 
 
 class _Unreported(Expiry):
-    async def report(self, ref: ObjectRef, error: Exception) -> None:
+    def report(self, ref: ObjectRef, error: Exception) -> None:
         pass
 
 
@@ -214,6 +218,15 @@ class _SweepStopsAtError(Sweep):
         before = len(work.failures)
         after = await super()._list_page(step, queue, work)
         return after.model_copy(update={"kinds": ()}) if len(work.failures) > before else after
+
+
+class _SlowKindRepeated(Sweep):
+    """A step whose time ends before it has tried all kinds is repeated as if it had."""
+
+    async def _list(self, step: Any, queue: Any, work: Any) -> Any:
+        rest = await super()._list(step, queue, work)
+        work.failures *= len(step.kinds)
+        return rest
 
 
 class _SweepDeletesNothing(Sweep):
@@ -272,3 +285,6 @@ BUDGET_MUTANTS: Mapping[str, Mutant] = {
     "place-in-the-line-forgotten": _mutant("L1", "storm", safeguards=_SlotsAsTokens),
 }
 """Those that show only where there is a budget."""
+
+SLOW_KIND_REPEATED = _mutant("L1", sweep=_SlowKindRepeated)
+"""It shows only where the LISTs of a kind time out for ever."""

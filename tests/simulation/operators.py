@@ -35,7 +35,7 @@ class Operators:
         self.world = world
         self.rng: random.Random = world.rng
         self.active = True
-        self._newest = draw_policy(self.rng)
+        self._newest = draw_policy(self.rng, only_max_count=self.world.mutant.needs_max_count)
         self.mounts = mounts_of(world, self._newest)
         self._files = tuple(dict.fromkeys(mount for mount in self.mounts.values() if mount))
         world.history.declared = replace(world.history.declared, rules=self._newest.rules)
@@ -56,7 +56,7 @@ class Operators:
             mount.put(self._newest)
 
     def _rule_anew(self) -> None:
-        self._newest = draw_policy(self.rng)
+        self._newest = draw_policy(self.rng, only_max_count=self.world.mutant.needs_max_count)
         self.world.history.declared = replace(self.world.history.declared, rules=self._newest.rules)
         self._send(self._newest)
 

@@ -267,7 +267,7 @@ POLICY_MUTANTS: Mapping[str, Mutant] = {
     "rank-one-too-low": _mutant("L1", evaluator=RankTooLow),
     "quota-ignored": _mutant("L1", evaluator=QuotaIgnored),
     "count-one-too-high": _mutant("S1", "S3", evaluator=CountTooHigh),
-    "count-one-too-low": _mutant("L1", evaluator=CountTooLow),
+    "count-one-too-low": _mutant("L1", needs_max_count=True, evaluator=CountTooLow),
     "count-group-ignored": _mutant("S1", "S3", policies=CountGroupIgnored),
     "rank-remembered": _mutant("S3", evaluator=RankRemembered),
     "namespace-remembered": _mutant("S3", evaluator=NamespaceRemembered),

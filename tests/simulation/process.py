@@ -6,12 +6,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object
+from shared.adapters.events.proof_events import parse_proof
 from shared.adapters.events.ticks import parse_sweep
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.timing import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
-from shared.ports import Publisher
+from shared.ports import Publisher, Telemetry
+from shared.safeguards.pace import Pace
 from shared.usecases.enforce import Enforcement
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
@@ -19,10 +21,16 @@ from tests.fakes import ReadClock
 from tests.simulation.budget import SlowRestraints
 from tests.simulation.calls import Invocation, invocation
 from tests.simulation.evaluators import evaluated, evaluators_of
+from tests.simulation.proofs import SimProofs
 from tests.simulation.simtimers import SimTimers
 from tests.sweeps import sweep_with
 
 Answer = tuple[int, Event | None, float]
+
+
+def pace_of(seed: int, telemetry: Telemetry) -> Pace:
+    """The pace of a process; in a third of the seeds, of very few permits, so that most deletions wait for one."""
+    return Pace(telemetry, 1 + seed % 4) if seed % 3 == 0 else Pace(telemetry)
 
 
 class Process:
@@ -40,16 +48,23 @@ class Process:
         parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue}
         self.evaluators = evaluators_of(world, self.cluster)
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
+        parts["pace"] = pace_of(world.seed, self.telemetry)
         if world.rates:
             parts["safeguards"] = mutant.safeguards(world, world.rates, self.clock)
         elif world.slow_safeguards:
             parts["safeguards"] = SlowRestraints(world)
-        self.expiry = mutant.expiry(**parts, evaluator=self.evaluators["expire"])
-        expiry = mutant.expiry(**parts, evaluator=self.evaluators["sweep"], by="sweep")
+        self.expiry = mutant.expiry(**parts, **self._with_proofs("expire"))
+        expiry = mutant.expiry(**parts, **self._with_proofs("sweep"), by="sweep")
+        self.watch_proofs = self._with_proofs("schedule")["proofs"]
         self.sweep = sweep_with(
             expiry, self.publisher, world.interval, concurrency=world.concurrency, make=mutant.sweep
         )
         self.timers = SimTimers(world, self.publisher, self.start)
+
+    def _with_proofs(self, function: str) -> dict[str, Any]:
+        evaluator, kind = self.evaluators[function], self.world.mutant.proofs or SimProofs
+        proofs = kind(self.world, evaluator, self.cluster) if self.world.proven else None
+        return {"evaluator": evaluator, "proofs": proofs}
 
     def boot(self) -> None:
         self.start(self.timers.run())
@@ -106,6 +121,7 @@ class Process:
         obj, evaluator = parse_object(event), self.evaluators["schedule"]
         return await schedule(
             obj,
+            parse_proof(event),
             catalogue=self.world.catalogue,
             clock=self.clock,
             telemetry=self.telemetry,

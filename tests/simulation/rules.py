@@ -102,9 +102,15 @@ class Policy:
     is_good: bool = True
 
 
-def draw_policy(rng: random.Random) -> Policy:
-    """A good one."""
-    rules = tuple(_draw_rule(rng, f"rule-{number}") for number in range(rng.choice((1, 2, 2, 3, 4))))
+def draw_policy(rng: random.Random, *, only_max_count: bool = False) -> Policy:
+    """A good one.
+
+    Args:
+        rng: What draws it.
+        only_max_count: Whether its rules delete what is above their `maxCount`, and nothing else.
+    """
+    draw = _draw_count if only_max_count else _draw_rule
+    rules = tuple(draw(rng, f"rule-{number}") for number in range(rng.choice((1, 2, 2, 3, 4))))
     return Policy(json.dumps({**_HEAD, "rules": [rule.said for rule in rules]}), rules)
 
 
@@ -113,11 +119,18 @@ def draw_bad(rng: random.Random) -> Policy:
     return Policy(rng.choice(_BAD), is_good=False)
 
 
-def _draw_rule(rng: random.Random, name: str) -> Rule:
+def _draw_kinds(rng: random.Random, name: str) -> Rule:
     chosen = frozenset(_PLURALS) if rng.random() < 0.6 else frozenset(rng.sample(sorted(_PLURALS), rng.choice((1, 2))))
     kinds = ["*"] if len(chosen) == len(_PLURALS) else [_PLURALS[kind] for kind in sorted(chosen)]
-    rule = Rule(name, {"name": name, "match": {"kinds": kinds}}, chosen)
-    rule = _draw_match(rng, rule)
+    return Rule(name, {"name": name, "match": {"kinds": kinds}}, chosen)
+
+
+def _draw_count(rng: random.Random, name: str) -> Rule:
+    return _draw_most(rng, _draw_match(rng, _draw_kinds(rng, name)))
+
+
+def _draw_rule(rng: random.Random, name: str) -> Rule:
+    rule = _draw_match(rng, _draw_kinds(rng, name))
     speaks = rng.random() < 0.75
     guards = rng.choice(("age", "number", "both")) if not speaks else rng.choice(("", "", "age", "number", "number"))
     if speaks:

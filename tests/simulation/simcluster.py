@@ -57,6 +57,8 @@ class SimCluster(StoreCluster):
         world.loop.call_later(fate.there, arrive)
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
+                if verb == "LIST" and kind == world.faults.hangs_for_good:
+                    await asyncio.sleep(2 * TIMEOUT_SECONDS)
                 result, at = await answer
                 await asyncio.sleep(fate.back)
         except TimeoutError:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from shared.adapters.events.cloudevents import TICK, Event, event_of
+from shared.adapters.events.proof_events import with_proof
 from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.namespaces import plain_namespace
 from shared.devserver.apiserver.resources import Resource
@@ -59,9 +60,10 @@ class Source:
         self._remember(rule, change, uid, data)
         if change.type in _VERBS:
             kind = f"dev.knative.apiserver.resource.{_VERBS[change.type]}"
-            self.world.broker.send(
-                Event(id=f"{uid}/{change.revision}", source="watch", type=kind, subject=uid, data=data)
-            )
+            event = Event(id=f"{uid}/{change.revision}", source="watch", type=kind, subject=uid, data=data)
+            proofs = getattr(self.world.process, "watch_proofs", None)
+            proof = proofs.of_change(rule, change.obj) if proofs else None
+            self.world.broker.send(with_proof(event, proof) if proof else event)
 
     def _remember(self, rule: Any, change: Change, uid: str, data: bytes) -> None:
         """As `shared.source.watch` does."""
@@ -71,7 +73,7 @@ class Source:
         evaluator = self.world.process.evaluators["schedule"]
         namespace = evaluator.namespaces.get_cached(change.obj["metadata"]["namespace"]) or plain_namespace("any")
         decision = decide(change.obj, rule, self.world.clocks.local(), Context(evaluator.policy(), namespace))
-        is_undecided = decision.reason is Reason.KEPT_LAST or decision.facts.unread is not None
+        is_undecided = decision.reason is Reason.KEPT_LAST or bool(decision.facts.unread)
         kept = isinstance(decision, Ignore) and not is_undecided
         if change.type == "DELETED" or kept:
             memory.forget(uid)

@@ -5,8 +5,10 @@ import os
 import pytest
 
 from tests.simulation.archive_mutants import ARCHIVE_MUTANTS
-from tests.simulation.archive_world import ArchiveMutant, ArchiveWorld
-from tests.simulation.checks import Violation
+from tests.simulation.archive_world import ArchiveWorld
+from tests.simulation.hunt import assert_caught, assert_holds
+
+pytestmark = pytest.mark.timeout(480)  # a machine that does other work takes several times as long
 
 SEEDS = int(os.getenv("SIM_SEEDS", "30"))
 CHUNKS = 10
@@ -16,24 +18,14 @@ MUTANT_SEEDS = 80
 @pytest.mark.timeout(max(240, 4 * SEEDS))
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_archives_hold_in_every_seed(chunk):
-    for seed in range(chunk, SEEDS, CHUNKS):
-        world = ArchiveWorld(seed)
-        try:
-            world.run()
-        except Violation as violation:
-            trace = "\n".join(world.trace[-40:])
-            pytest.fail(f"seed {seed}: {violation}\n\n{trace}", pytrace=False)
+    assert_holds(ArchiveWorld, range(chunk, SEEDS, CHUNKS))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("name", ARCHIVE_MUTANTS)
 def test_archive_mutant_is_caught(name):
-    mutant, caught = ARCHIVE_MUTANTS[name], set[str]()
-    for seed in range(MUTANT_SEEDS):
-        caught.add(_caught(seed, mutant))
-        if caught & mutant.rules:
-            return
-    pytest.fail(f"{name}: expected one of {set(mutant.rules)} in {MUTANT_SEEDS} seeds, got {caught}")
+    mutant = ARCHIVE_MUTANTS[name]
+    assert_caught(f"archive/{name}", mutant.rules, lambda seed: ArchiveWorld(seed, mutant), MUTANT_SEEDS)
 
 
 def test_archive_seed_gives_the_same_trace_every_time():
@@ -64,11 +56,3 @@ def test_every_event_of_archives_occurs_in_some_seed():
         "no answer within",
     ):
         assert what in traces, what
-
-
-def _caught(seed: int, mutant: ArchiveMutant) -> str:
-    try:
-        ArchiveWorld(seed, mutant).run()
-    except Violation as violation:
-        return violation.rule
-    return ""

@@ -4,9 +4,11 @@ import os
 
 import pytest
 
-from tests.simulation.checks import Violation
 from tests.simulation.deadline_mutants import DEADLINE_MUTANTS
-from tests.simulation.deadline_world import DeadlineMutant, DeadlineWorld
+from tests.simulation.deadline_world import DeadlineWorld
+from tests.simulation.hunt import assert_caught, assert_holds
+
+pytestmark = pytest.mark.timeout(480)  # a machine that does other work takes several times as long
 
 SEEDS = int(os.getenv("SIM_SEEDS", "50"))
 CHUNKS = 10
@@ -16,23 +18,13 @@ MUTANT_SEEDS = 60
 @pytest.mark.timeout(max(120, SEEDS))
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_deadlines_hold_in_every_seed(chunk):
-    for seed in range(chunk, SEEDS, CHUNKS):
-        world = DeadlineWorld(seed)
-        try:
-            world.run()
-        except Violation as violation:
-            trace = "\n".join(world.trace[-40:])
-            pytest.fail(f"seed {seed}: {violation}\n\n{trace}", pytrace=False)
+    assert_holds(DeadlineWorld, range(chunk, SEEDS, CHUNKS))
 
 
 @pytest.mark.parametrize("name", DEADLINE_MUTANTS)
 def test_deadline_mutant_is_caught(name):
-    mutant, caught = DEADLINE_MUTANTS[name], set[str]()
-    for seed in range(MUTANT_SEEDS):
-        caught.add(_caught(seed, mutant))
-        if caught & mutant.rules:
-            return
-    pytest.fail(f"{name}: expected one of {set(mutant.rules)} in {MUTANT_SEEDS} seeds, got {caught}")
+    mutant = DEADLINE_MUTANTS[name]
+    assert_caught(f"deadline/{name}", mutant.rules, lambda seed: DeadlineWorld(seed, mutant), MUTANT_SEEDS)
 
 
 def test_deadline_seed_gives_the_same_trace_every_time():
@@ -62,11 +54,3 @@ def test_every_event_of_deadlines_occurs_in_some_seed():
         "try-later",
     ):
         assert what in traces, what
-
-
-def _caught(seed: int, mutant: DeadlineMutant) -> str:
-    try:
-        DeadlineWorld(seed, mutant).run()
-    except Violation as violation:
-        return violation.rule
-    return ""

@@ -5,6 +5,8 @@ import pytest
 from tests.builders import ROOT
 from tests.simulation.top_of_hour import HOUR_SECONDS, Load, Outcome, simulate, simulate_each, table
 
+pytestmark = pytest.mark.timeout(480)  # a machine that does other work takes several times as long
+
 FEW = Load(timers=60_000, hours=1)
 CLOSE = 0.1
 """Counts by second give each share the same part of a second; the places give each kind the same part, too."""

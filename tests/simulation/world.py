@@ -26,6 +26,7 @@ from tests.simulation.memory_timers import TimerStore
 from tests.simulation.mutants import NONE, Mutant
 from tests.simulation.operators import NoOperators, Operators
 from tests.simulation.process import NoProcess, Process
+from tests.simulation.proofs import ProofForger
 from tests.simulation.quotas import QuotaController
 from tests.simulation.simbroker import SimBroker
 from tests.simulation.simcluster import Server
@@ -54,6 +55,8 @@ class World:
         steps: Seconds of troubles, instead of what the seed says.
         rates: The deletion budget; None for none.
         slow_safeguards: Whether what stands between a due object and its DELETE may take 19 s to answer.
+        proven: Whether objects are deleted without a read where a proof holds.
+        hanging: A kind whose LISTs time out for ever, as if its conversion webhook hung; empty for none.
         remembers: Whether the watch stands in the process and fills its memory.
         concurrency: Of a sweep.
         interval: Between two sweeps.
@@ -71,7 +74,10 @@ class World:
         steps: int | None = None,
         rates: Rates | None = None,
         slow_safeguards: bool = False,
+        proven: bool = False,
+        hanging: str = "",
     ) -> None:
+        self.proven = proven or mutant.proofs is not None
         self.seed, self.mutant, self.steps, self.rates = seed, mutant, steps, rates
         self.slow_safeguards = slow_safeguards
         self.rng = random.Random(seed)
@@ -80,7 +86,7 @@ class World:
         self.stopped = False
         self.loop = VirtualLoop(seed)
         self.clocks = Clocks(self.loop, self.rng)
-        self.faults = Faults(self.rng)
+        self.faults = Faults(self.rng, hangs_for_good=hanging)
         self.interval = timedelta(seconds=self.rng.choice((60, 60, 120, 300)))
         self.concurrency = self.rng.choice((1, 3, 16))
         self.page_limit = self.rng.choice((3, 5, 10))
@@ -95,7 +101,7 @@ class World:
         self.users = Users(self)
         self.source = Source(self)
         self.store.listeners += [self.checks.changed, self.source.changed]
-        self.forger = Forger(self)
+        self.forger = ProofForger(self) if self.proven else Forger(self)
         drawn = self.rng.random() < 0.5
         with_policy = drawn if mutant.needs_policy is None else mutant.needs_policy
         self.operators: Operators | NoOperators = Operators(self) if with_policy else NoOperators()

@@ -9,6 +9,7 @@ ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.
 PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "knative/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
 ]
 _FENCE = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)

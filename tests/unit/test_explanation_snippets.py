@@ -13,7 +13,7 @@ from shared.cli.main import main
 from tests.builders import ROOT, not_none, shipped_kinds
 
 PAGES = [
-    *(ROOT / name for name in ("README.md", "SECURITY.md", "knative/README.md")),
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "knative/README.md", "docs/runbook.md")),
     *sorted((ROOT / "docs/explanation").glob("*.md")),
 ]
 _COMMAND = re.compile(r"^    (?:kubectl ttl|ttl-after-finished) ([^|\n]*)", re.MULTILINE)

@@ -1,6 +1,7 @@
 """Settings from environment variables; no other module but `log_form` reads `os.environ`.
 
-A TTL_ variable that is set but empty is rejected, since an unset variable often means more than any value.
+A TTL_ variable that is set but empty is rejected, since an unset variable often means more than any value. An empty
+variable of Knative or OpenTelemetry means unset.
 
 Each field of `Settings` says what its variable means, and which process reads it: docs/reference/settings.md is made
 from it.
@@ -15,6 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 
+from shared.adapters.config.otel_settings import OtelSettings
 from shared.adapters.config.setting_values import check_server, split_kinds, split_words, strip_token
 from shared.adapters.config.timers_settings import TimersSettings
 from shared.core.ttl.durations import parse_duration
@@ -24,17 +26,14 @@ from shared.usecases.byte_gate import ARCHIVE_BYTES_MAX
 # Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
 
-_SECRETS = frozenset({"TTL_API_TOKEN"})
-
-_SINK = "K_SINK"
-"""Set by Knative, so an empty value is accepted and means unset."""
+_SECRETS = frozenset({"TTL_API_TOKEN", "TTL_PROOF_KEY"})
 
 
 class SettingsError(TtlError):
     """An environment variable has an invalid value; the message names the variable and the expected value."""
 
 
-class Settings(TimersSettings):
+class Settings(OtelSettings, TimersSettings):
     """The settings of a process, one field for each variable."""
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(split_kinds)] = Field(default=(), alias="TTL_KINDS")
@@ -96,6 +95,12 @@ class Settings(TimersSettings):
 
     Read by: expire, enforce, archive, sweep, usage, deadletter, run, commands.
     """
+    journal: bool = Field(default=True, alias="TTL_JOURNAL")
+    """If `false`, write no Kubernetes Events about deletions, stops, archives and refusals. The log lines and the
+    CloudEvents have the same facts. Events about other decisions, such as `InvalidTtl`, are still written.
+
+    Read by: expire, enforce, archive, sweep, usage, run.
+    """
     cluster_name: str = Field(
         default="default", alias="TTL_CLUSTER", pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
     )
@@ -104,7 +109,7 @@ class Settings(TimersSettings):
     Read by: archive, expire, sweep, run, commands.
     """
     metrics_port: int | None = Field(default=None, alias="TTL_METRICS_PORT", ge=1, le=65_535)
-    """The port that serves Prometheus metrics. If it is not set, there are no metrics.
+    """The port that serves Prometheus metrics. If it is not set, no port serves metrics; they can still be pushed.
 
     Read by: functions, run, watch.
     """
@@ -121,6 +126,8 @@ class Settings(TimersSettings):
     """
     api_ca: str = Field(default="", alias="TTL_API_CA")
     """The certificates to trust for `TTL_API_SERVER`: PEM, base64 of PEM, or a file. The default is the system's.
+
+    If the certificate of the API server is not trusted, a changed file is read again.
 
     Read by: as TTL_API_SERVER.
     """
@@ -154,7 +161,16 @@ class Settings(TimersSettings):
 
     Read by: functions.
     """
-    sink: str = Field(default="", alias=_SINK, pattern=r"^(https?://.+)?$")
+    proof_key: Annotated[SecretStr | None, BeforeValidator(strip_token)] = Field(
+        default=None, alias="TTL_PROOF_KEY", min_length=32
+    )
+    """The key of the proofs by which `expire` deletes an object without reading it: at least 32 random characters, the
+    same for `expire`, `sweep` and our watch; no other function may have it. It takes effect only if `TTL_CALLERS` is
+    set and the delete guard of the kind is in force.
+
+    Read by: expire, sweep, watch.
+    """
+    sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
     """The URL of the Broker, to which events are published. A SinkBinding sets it.
 
     Read by: timers, sweep, usage, watch.
@@ -189,7 +205,7 @@ def read_settings(
     values = {
         name: value
         for name, value in {**environment, **(given or {})}.items()
-        if (name in known and (value or name != _SINK)) or (name.startswith("TTL_") and not _SERVICE_LINK.search(name))
+        if (name in known and (value or _is_own(name))) or (_is_own(name) and not _SERVICE_LINK.search(name))
     }
     for name in known & values.keys():
         if not values[name].strip():
@@ -205,6 +221,10 @@ def read_settings(
         value = "a value that is not shown" if name in _SECRETS else repr(values[name])
         got = "" if ", got " in expected else f", got {value}"
         raise SettingsError(f"{name}: {expected}{got}") from None
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith("TTL_")
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:  # noqa: TID251 - as above

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 TIMERS_EXPECTED = (
@@ -27,8 +28,10 @@ class SqliteAddress:
 
     Attributes:
         path: The file.
+        engine: The name of the engine.
     """
 
+    engine: ClassVar[str] = "sqlite"
     path: Path
 
     def __str__(self) -> str:
@@ -43,8 +46,10 @@ class NatsAddress:
     Attributes:
         servers: The URLs of some servers of the cluster, without a user and a password.
         stream: The name of the stream.
+        engine: The name of the engine.
     """
 
+    engine: ClassVar[str] = "nats"
     servers: tuple[str, ...]
     stream: str = NATS_STREAM
 
@@ -59,8 +64,10 @@ class CloudTasksAddress:
 
     Attributes:
         queue: `projects/PROJECT/locations/LOCATION/queues/QUEUE`.
+        engine: The name of the engine.
     """
 
+    engine: ClassVar[str] = "cloudtasks"
     queue: str
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ class TimersSettings(BaseModel):
     )
     """Where the timers are: `sqlite:PATH`, `nats://HOST:PORT[,...][/STREAM]`, `tls://HOST:PORT[,...][/STREAM]`, or
     `cloudtasks:projects/PROJECT/locations/LOCATION/queues/QUEUE`. The default is `sqlite:timers.db`. `run` has one file
-    for each cluster, in your state folder.
+    for each cluster, in `$XDG_STATE_HOME/ttl-after-finished` or `~/.local/state/ttl-after-finished`.
 
     Read by: timers, run, commands.
     """

@@ -24,6 +24,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event, event_of, parse_event, to_http
+from shared.adapters.events.traced import handling, is_traced
+from shared.adapters.tracing.attributes import note_status
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -117,14 +119,24 @@ async def _answer(
     try:
         if admit:
             await admit(headers.get("authorization", ""))
-        reply = await function(read(headers, await get_body()))
-        return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")
-    except EventError as error:
-        return _refusal(function.__name__, error, error.status)
-    except PermanentError as error:
-        return _refusal(function.__name__, error, 422)
-    except TryLaterError as error:
+        event = read(headers, await get_body())
+    except _REFUSED as error:
+        return _refused(function.__name__, error)
+    if not is_traced(event):
+        return await _handle(function, event)
+    with handling(event, function.__name__, headers) as span:
+        answer = await _handle(function, event)
+        note_status(span, answer.status)
+        return answer
+
+
+_REFUSED = (EventError, PermanentError, TryLaterError)
+
+
+def _refused(name: str, error: Exception) -> FunctionAnswer:
+    if isinstance(error, TryLaterError):
         return _text(f"{error}\n", 503, {"retry-after": str(math.ceil(error.retry_after_seconds))})
+    return _refusal(name, error, error.status if isinstance(error, EventError) else 422)
 
 
 async def _read_body(request: Request) -> bytes:
@@ -146,10 +158,14 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _accepted(reply: Message | None, *, source: str) -> FunctionAnswer:
-    if reply is None:
-        return FunctionAnswer(204)
-    headers, body = to_http(event_of(reply, source=source))
+async def _handle(function: Function, event: Event) -> FunctionAnswer:
+    try:
+        reply = await function(event)
+        if reply is None:
+            return FunctionAnswer(204)
+        headers, body = to_http(event_of(reply, source=f"ttl-after-finished/{function.__name__}"))
+    except _REFUSED as error:
+        return _refused(function.__name__, error)
     return FunctionAnswer(200, headers, body)
 
 

@@ -1,6 +1,7 @@
 """Parse the events of archives, which several functions accept beside their own."""
 
 from shared.adapters.events.cloudevents import Event, parse_message
+from shared.adapters.tracing.current import current_traceparent
 from shared.core.objects import parse_instant
 from shared.errors import EventError
 from shared.messages import ArchiveDone, ObjectArchived, Purpose, Timer, TimersSet
@@ -10,6 +11,8 @@ from shared.ports import FiredTask
 def parse_timers(event: Event) -> TimersSet | FiredTask | None:
     """Parse the timers to set: those of a `timer.set` event, or that of an `object.archived` event, if it has one.
 
+    The timers carry the trace of the event.
+
     A `timer.fired` event with the attribute `task` is a task of Cloud Tasks. The Broker's `timer.fired` has none.
 
     Raises:
@@ -18,9 +21,16 @@ def parse_timers(event: Event) -> TimersSet | FiredTask | None:
     if event.type == Timer.type and event.extensions.get("task"):
         return _parse_task(event)
     if event.type != ObjectArchived.type:
-        return parse_message(event, TimersSet)
+        return _traced(parse_message(event, TimersSet))
     timer = parse_message(event, ObjectArchived).timer
-    return None if timer is None else TimersSet(timers=(timer,))
+    return None if timer is None else _traced(TimersSet(timers=(timer,)))
+
+
+def _traced(wanted: TimersSet) -> TimersSet:
+    update = {"traceparent": current_traceparent()}
+    if not update["traceparent"]:
+        return wanted
+    return wanted.model_copy(update={"timers": tuple(one.model_copy(update=update) for one in wanted.timers)})
 
 
 def _parse_task(event: Event) -> FiredTask:
@@ -28,7 +38,8 @@ def _parse_task(event: Event) -> FiredTask:
         scheduled_at = parse_instant(event.extensions.get("scheduledat"))
     except ValueError as error:
         raise EventError(f"scheduledat: {error}") from None
-    return FiredTask(parse_message(event, Timer), event.extensions["task"], scheduled_at)
+    timer = parse_message(event, Timer).model_copy(update={"traceparent": current_traceparent()})
+    return FiredTask(timer, event.extensions["task"], scheduled_at)
 
 
 def parse_archive_timer(event: Event) -> Timer:

@@ -18,10 +18,12 @@ from urllib.parse import unquote as percent_decode
 
 from pydantic import TypeAdapter, ValidationError
 
+from shared.adapters.tracing.current import current_traceparent
 from shared.core.jsontext import JSON_VALUES_MAX, count_at_most
 from shared.core.objects import parse_instant, quote
+from shared.core.traceparent import TRACEPARENT
 from shared.errors import EventError
-from shared.messages import Message
+from shared.messages import Message, Timer
 
 EVENT_BYTES_MAX = 2 * 1024 * 1024
 """Maximum size of a body: etcd limits an object to 1.5 MiB. The JSON parser also limits the depth, to 200 levels."""
@@ -83,7 +85,8 @@ class Event:
 
 
 def event_of(message: Message, *, source: str) -> Event:
-    """Make an event from a message; the same fact always gets the same id."""
+    """Make an event from a message; the same fact always gets the same id. A timer has a trace of its own."""
+    traceparent = message.traceparent if isinstance(message, Timer) else current_traceparent()
     return Event(
         id=message.id,
         source=source,
@@ -91,7 +94,7 @@ def event_of(message: Message, *, source: str) -> Event:
         subject=message.subject,
         time=message.occurred_at,
         data=message.model_dump_json(by_alias=True).encode(),
-        extensions=message.extensions,
+        extensions={**message.extensions, TRACEPARENT: traceparent} if traceparent else message.extensions,
     )
 
 
@@ -178,10 +181,11 @@ def _parse_attributes(attributes: Mapping[str, Any], data: bytes) -> Event:
 
 def _parse_attribute(name: str, value: Any) -> str:
     """Return an attribute as text. In JSON, an extension may also be a boolean or a number."""
-    if not _ATTRIBUTE_NAME.fullmatch(name):
-        raise EventError(f"{quote(name)}: expected an attribute name of a-z and 0-9", status=400)
-    if name not in KNOWN and isinstance(value, bool | int):
-        return _ANYTHING.dump_json(value).decode()
+    if name not in KNOWN:
+        if not _ATTRIBUTE_NAME.fullmatch(name):
+            raise EventError(f"{quote(name)}: expected an attribute name of a-z and 0-9", status=400)
+        if isinstance(value, bool | int):
+            return _ANYTHING.dump_json(value).decode()
     if not isinstance(value, str):
         raise EventError(f"{name}: expected text, got {quote(value)}", status=400)
     return _printable(name, value)

@@ -10,6 +10,7 @@ import aiohttp
 from shared.adapters.auth.token_text import is_token
 from shared.adapters.events.cloudevents import Event, event_of, to_http
 from shared.adapters.http_client import refuse_redirects
+from shared.core.traceparent import TRACEPARENT
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -94,6 +95,8 @@ class HttpPublisher:
             PermanentError: The Broker refused the event, for instance because no EventPolicy admits this sender.
         """
         headers, body = to_http(event)
+        if TRACEPARENT in event.extensions:  # so that the spans of the Broker belong to the trace, too
+            headers[TRACEPARENT] = event.extensions[TRACEPARENT]
         if token := await self._token():
             headers["authorization"] = f"Bearer {token}"
         try:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from shared.adapters.auth.identity import FileTokens, GivenToken, GoogleTokens, Identity, RenewedToken, read_token
 from shared.adapters.config.settings import Settings, SettingsError
+from shared.adapters.kubernetes.ca_file import CaFile
 from shared.errors import TryLaterError
 
 _PEM = "-----BEGIN"
@@ -23,11 +24,13 @@ class Access:
     Attributes:
         server: The URL, without a trailing slash.
         ca: The trusted certificates, in PEM; empty to trust those of the system.
+        ca_file: The file that they are from; None if they are from no file.
     """
 
     server: str
     ca: str
     identity: Identity
+    ca_file: CaFile | None = None
 
 
 def get_access(settings: Settings) -> Access | None:
@@ -53,7 +56,8 @@ def get_access(settings: Settings) -> Access | None:
         )
     if settings.api_ca and urlsplit(settings.api_server).scheme == "http":
         raise SettingsError("TTL_API_CA: expected TTL_API_SERVER to be an https:// URL, got an http:// one")
-    return Access(settings.api_server, _parse_ca(settings.api_ca), _identity_of(settings))
+    ca_file = None if _is_given(settings.api_ca) else CaFile(Path(settings.api_ca), _decode)
+    return Access(settings.api_server, _parse_ca(settings.api_ca), _identity_of(settings), ca_file)
 
 
 def _identity_of(settings: Settings) -> Identity:
@@ -82,7 +86,7 @@ def _parse_ca(text: str) -> str:
 
 
 def _is_given(text: str) -> bool:
-    return _PEM in text or text.lstrip().startswith(_PEM_IN_BASE64)
+    return not text or _PEM in text or text.lstrip().startswith(_PEM_IN_BASE64)
 
 
 def _decode(text: str) -> str:

@@ -165,6 +165,9 @@ class ListReader:
 
 async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
     """Return a body, or its first bytes, and whether it is complete."""
+    if response.content.is_eof():  # a small body has usually arrived with the headers: no turn of the loop is needed
+        whole = response.content.read_nowait()
+        return whole[:bytes_max], len(whole) <= bytes_max
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -72,6 +72,11 @@ class KubernetesCluster(ListingApiServer):
             return Snapshot(parse_json(cached), read_at, self._clock.ahead)
         except ValueError:
             return None
+
+    async def present(self, obj: dict[str, Any], *, due_at: datetime) -> Snapshot | None:
+        """See `shared.ports.Cluster`."""
+        read_at = await self._time.now(due_at)
+        return Snapshot(obj, read_at, self._clock.ahead) if read_at else None
 
     async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         """See `shared.ports.Cluster`.
@@ -207,6 +212,12 @@ class KubernetesCluster(ListingApiServer):
         self._recorded_events[digest] = None
         if len(self._recorded_events) > EVENTS_REMEMBERED_MAX:
             del self._recorded_events[next(iter(self._recorded_events))]
+
+    async def create_event(self, event: Mapping[str, Any]) -> None:
+        """See `shared.ports.Cluster`."""
+        namespace = quote(get_text(event, "metadata.namespace"), safe="")
+        with suppress(ConflictError):
+            await self.request("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=event)
 
     async def watch(
         self, rule: KindRule, resource_version: str, *, namespace: str = "", seconds: int = WATCH_SECONDS

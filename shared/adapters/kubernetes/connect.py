@@ -8,8 +8,10 @@ from pathlib import Path
 
 from shared.adapters.auth.identity import FileTokens, RenewedToken
 from shared.adapters.kubernetes.access import Access
+from shared.adapters.kubernetes.ca_file import CaFile
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.transport import Transport, get_proxy, tls_context
+from shared.adapters.kubernetes.tls import tls_context
+from shared.adapters.kubernetes.transport import Transport, get_proxy
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.errors import TryLaterError
 
@@ -49,7 +51,8 @@ async def connect(
 
 def _connect_by_access(access: Access, memory: Memory | None) -> KubernetesCluster:
     proxy = get_proxy(access.server)
-    transport = Transport(access.server, tls_context(ca=access.ca or None), {"proxy": proxy} if proxy else {})
+    options = {"proxy": proxy} if proxy else {}
+    transport = Transport(access.server, tls_context(ca=access.ca or None), options, ca=access.ca_file)
     return KubernetesCluster(transport, memory, identity=access.identity)
 
 
@@ -67,7 +70,7 @@ def _connect_in_cluster(memory: Memory | None) -> KubernetesCluster | None:
         tls = tls_context(ca_file=str(ca))
     except (OSError, ValueError) as error:  # the kubelet may be writing it
         raise TryLaterError(f"{ca}: expected the certificates of the cluster's CA: {error}") from None
-    return KubernetesCluster(Transport(server, tls), memory, identity=RenewedToken(FileTokens(token)))
+    return KubernetesCluster(Transport(server, tls, ca=CaFile(ca)), memory, identity=RenewedToken(FileTokens(token)))
 
 
 def _has_content(path: Path) -> bool:

@@ -14,6 +14,7 @@ _NAME = f"(?:{GUARD_PREFIX}|{STOP_GUARD_PREFIX})[^']*"
 _BY_GUARD = re.compile(
     rf"ValidatingAdmissionPolicy '({_NAME})' with binding '[^']*'(?: denied request)?: (.*)", re.DOTALL
 )
+_BY_WEBHOOK = "admission webhook "
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
 
@@ -55,7 +56,11 @@ def raise_for(status: int, payload: Any, *, headers: Mapping[str, str], path: st
         case HTTPStatus.GONE:
             raise GoneError(message, get_text(payload, "metadata.continue"))
         case _ if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise TryLaterError(f"the API server answered {status}: {message}", retry_after_seconds=_seconds(headers))
+            raise TryLaterError(
+                f"the API server answered {status}: {message}",
+                retry_after_seconds=_seconds(headers),
+                is_overload=_is_overload(status, headers, message),
+            )
         case _:
             raise PermanentError(f"the API server answered {status} for {path.partition('?')[0]}: {message}")
 
@@ -67,6 +72,14 @@ def untrusted(server: str, error: aiohttp.ClientConnectorCertificateError) -> Pe
         f"the certificate of the API server at {server} is not trusted: {reason}; expected a certificate signed by "
         "the CA of TTL_API_CA, of the kubeconfig, or of the cluster"
     )
+
+
+def _is_overload(status: int, headers: Mapping[str, str], message: str) -> bool:
+    """Return whether the API server itself has too many requests; an admission webhook of one kind may answer 429 too.
+
+    Source: `tooManyRequests` in k8s.io/apiserver, pkg/server/filters/maxinflight.go.
+    """
+    return status == HTTPStatus.TOO_MANY_REQUESTS and "retry-after" in headers and not message.startswith(_BY_WEBHOOK)
 
 
 def _seconds(headers: Mapping[str, str]) -> float:

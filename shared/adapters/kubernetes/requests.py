@@ -207,12 +207,12 @@ class ApiServer:
         data = None if body is None else json.dumps(body).encode()
 
         async def call() -> aiohttp.ClientResponse:
-            limits = timeout or _until(leave_by)
-            return await self._transport.send(method, path, headers, data, limits, is_repeatable=leave_by is None)
+            return await self._transport.send(
+                method, path, headers, data, lambda: timeout or _until(leave_by), is_repeatable=leave_by is None
+            )
 
         if (identity := self._identity) is None:
-            authorization = self._transport.authorization
-            if authorization and (given := await authorization()):
+            if (authorization := self._transport.authorization) and (given := await authorization()):
                 headers["Authorization"] = given
             return await call()
         token = await identity.token()

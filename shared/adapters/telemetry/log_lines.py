@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Any
 
+from shared.adapters.tracing.current import current_traceparent
 from shared.core.objects import format_instant
+from shared.core.traceparent import trace_id_of
 
 _log = logging.getLogger("ttl")
 _encode = json.JSONEncoder(default=str).encode  # json.dumps with a default makes an encoder for each line
@@ -28,6 +30,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
+            **_trace(),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -37,9 +40,16 @@ class JsonFormatter(logging.Formatter):
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        fields = " ".join(f"{name}={_quoted(value)}" for name, value in getattr(record, "fields", {}).items())
+        found = {**getattr(record, "fields", {}), **_trace()}
+        fields = " ".join(f"{name}={_quoted(value)}" for name, value in found.items())
         line = f"{time} {record.levelname.lower():7} {record.getMessage():12} {fields}".rstrip()
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _trace() -> dict[str, str]:
+    """Return the trace in which the running task works, if there is one."""
+    traceparent = current_traceparent()
+    return {"trace_id": trace_id_of(traceparent)} if traceparent else {}
 
 
 def _quoted(value: object) -> str:

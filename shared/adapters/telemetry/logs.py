@@ -2,15 +2,17 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from shared.adapters.telemetry.usage_logs import UsageLogs
+from shared.core.audited import Audited
 from shared.core.decide import Reason
+from shared.core.forecast import Forecast
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
-from shared.ports import Verdict
+from shared.ports import EventLevel, JournalResult, Refusal, Report, Verdict
 
 _log = logging.getLogger("ttl")
 
@@ -47,14 +49,23 @@ class LogTelemetry(UsageLogs):
         self.counts[verdict] += 1
         if verdict in self.would and len(self.would[verdict]) < REMEMBERED_UIDS_MAX:
             self.would[verdict].add(ref.uid)
+        level = logging.WARNING if reason in _UNEXPECTED else _LEVELS.get(verdict, logging.DEBUG)
+        if not _log.isEnabledFor(level):  # most objects of a sweep: no text is made for them
+            return
         due = "" if due_at is None else format_instant(due_at)
         _log.log(
-            logging.WARNING if reason in _UNEXPECTED else _LEVELS.get(verdict, logging.DEBUG),
+            level,
             str(verdict),
             extra={"fields": _fields(**_identity(ref), reason=str(reason), due=due, detail=detail, by=by)},
         )
 
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+    def audited(self, verdict: Verdict, ref: ObjectRef, audited: Audited, *, by: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts[verdict] += 1
+        about = {"reason": str(Reason.AUDIT_ONLY), "rule": audited.rule, "detail": audited.summary, "by": by}
+        _log.info(str(verdict), extra={"fields": _fields(**_identity(ref), **about)})
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
         """See `shared.ports.Telemetry`."""
         self.counts[Verdict.DELETED] += 1
         if missed:
@@ -62,16 +73,20 @@ class LogTelemetry(UsageLogs):
         fields = _fields(
             **_identity(deleted.ref),
             reason=deleted.reason,
+            outcome=deleted.outcome or "",
+            finished=format_instant(deleted.finished_at) if deleted.finished_at else "",
             due=format_instant(deleted.due_at),
             lateness_seconds=round(deleted.lateness_seconds, 3),
             ttl_from=deleted.ttl_from,
+            moved_by=deleted.moved_by,
+            policy=deleted.policy,
             by=by,
             missed=missed or None,
-            finalizers=", ".join(finalizers),
+            finalizers=", ".join(deleted.finalizers),
         )
-        _log.info("deletion accepted" if finalizers else str(Verdict.DELETED), extra={"fields": fields})
+        _log.info("deletion accepted" if deleted.finalizers else str(Verdict.DELETED), extra={"fields": fields})
 
-    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+    def object_stopped(self, stopped: ObjectStopped, *, by: str, detail: str = "") -> None:
         """See `shared.ports.Telemetry`."""
         self.counts[Verdict.STOPPED] += 1
         fields = _fields(
@@ -81,6 +96,8 @@ class LogTelemetry(UsageLogs):
             lateness_seconds=round(stopped.lateness_seconds, 3),
             deadline_from=stopped.deadline_from,
             stops=stopped.stops,
+            policy=stopped.policy,
+            detail=detail,
             by=by,
         )
         _log.info(str(Verdict.STOPPED), extra={"fields": fields})
@@ -102,6 +119,12 @@ class LogTelemetry(UsageLogs):
     def not_archived(self, ref: ObjectRef, archive: str, finished_at: datetime | None, *, failed: bool = False) -> None:
         """See `shared.ports.Telemetry`; `record` logs the verdict."""
 
+    def refused(self, refusal: Refusal, *, by: str) -> None:
+        """See `shared.ports.Telemetry`; `record` logs the verdict."""
+
+    def reported(self, report: Report, *, by: str, level: EventLevel = "Warning") -> None:
+        """See `shared.ports.Telemetry`; `record` logs the verdict."""
+
     def problem(self, message: str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""
         self.counts["problem"] += 1
@@ -121,8 +144,19 @@ class LogTelemetry(UsageLogs):
         level = logging.DEBUG if is_quiet else logging.INFO
         _log.log(level, "sweep ended", extra={"fields": {**counts, "sweep_id": sweep_id}})
 
+    def forecast(self, forecast: Forecast) -> None:
+        """See `shared.ports.Telemetry`; only metrics show it."""
+
     def delayed(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`; `record` logs the verdict."""
+
+    def paced(self, rule: KindRule, permits: int, *, before: int, most: int) -> None:
+        """See `shared.ports.Telemetry`; only the first decrease and the end of it are logged."""
+        fields = {"kind": rule.name, "in_flight_max": permits}
+        if permits < before == most:
+            _log.warning("deletions slow down: the API server is slow or busy", extra={"fields": fields})
+        elif before < permits == most:
+            _log.info("deletions are at full pace again", extra={"fields": fields})
 
     def breaker(self, *, is_open: bool) -> None:
         """See `shared.ports.Telemetry`; the trip itself is logged elsewhere."""
@@ -134,11 +168,15 @@ class LogTelemetry(UsageLogs):
         """See `shared.ports.Telemetry`."""
         _log.warning("recreate loop", extra={"fields": _fields(**_identity(ref))})
 
+    def journaled(self, result: JournalResult, count: int = 1) -> None:
+        """See `shared.ports.Telemetry`; the journal logs why it drops entries."""
+
 
 _LEVELS = {
     Verdict.KEPT: logging.DEBUG,
     Verdict.TIMER_SET: logging.INFO,
     **dict.fromkeys((Verdict.MARKED, Verdict.UNMARKED, Verdict.ANNOUNCED), logging.INFO),
+    Verdict.WARNED: logging.INFO,
     Verdict.WOULD_DELETE: logging.INFO,
     Verdict.WOULD_STOP: logging.INFO,
     Verdict.WOULD_ARCHIVE: logging.INFO,

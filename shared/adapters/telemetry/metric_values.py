@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from shared.adapters.events.cloudevents import SOURCED, TICK
+from shared.core.forecast import FORECAST_HOURS
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.unused import USAGE_KINDS
-from shared.messages import ObjectDeleted, ObjectStopped, SweepStep, Timer, TimersSet
+from shared.messages import ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, Timer, TimersSet
 
 LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
 """Buckets: from a deletion at its due time to one that waited for one or two sweeps."""
@@ -17,13 +18,16 @@ WAIT_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_200, 3_600)
 WINDOW_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Buckets: from the pass of a small namespace to one that lists many cluster-scoped objects."""
 
+FORECAST_WINDOWS = (*(f"{hour:02}" for hour in range(FORECAST_HOURS + 1)), "later")
+"""The values of the label `hour`: `00` is now, `01` the first hour. They have two digits, so that they sort as text."""
+
 OTHER = "other"
 """The value of a label if the real value is not known."""
 
 EVENT_TYPES = {
     TICK,
     *SOURCED,
-    *(message.type for message in (Timer, TimersSet, ObjectDeleted, ObjectStopped, SweepStep)),
+    *(message.type for message in (Timer, TimersSet, ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep)),
 }
 """The types of the CloudEvents of this project."""
 

@@ -1,11 +1,11 @@
-"""Prometheus metrics, served on a separate port; imported only if TTL_METRICS_PORT is set.
+"""Prometheus metrics, served on a separate port or pushed by OTLP; imported only if one of the two is set.
 
 docs/reference/metrics.md is made from the metrics. A label never has the name of an object or free text, so a sender of
 events cannot add values.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -21,6 +21,7 @@ from prometheus_client import (
 
 from shared import __version__
 from shared.adapters.telemetry.archive_metrics import ArchiveMetrics
+from shared.adapters.telemetry.journal_metrics import JournalMetrics
 from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
 from shared.adapters.telemetry.metric_values import (
     EVENT_TYPES,
@@ -32,7 +33,9 @@ from shared.adapters.telemetry.metric_values import (
 )
 from shared.adapters.telemetry.safeguard_metrics import SafeguardMetrics
 from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
+from shared.adapters.telemetry.sweep_metrics import SweepMetrics
 from shared.adapters.telemetry.usage_metrics import UsageMetrics
+from shared.core.audited import Audited
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
@@ -44,7 +47,7 @@ from shared.ports import Publisher, Telemetry, Verdict
 _PROBLEMS_MAX = 50
 
 
-class Metrics(UsageMetrics, SafeguardMetrics):
+class Metrics(UsageMetrics, SafeguardMetrics, JournalMetrics, SweepMetrics):
     """A Telemetry that measures each call and passes it on.
 
     Args:
@@ -61,7 +64,8 @@ class Metrics(UsageMetrics, SafeguardMetrics):
         self.registry = CollectorRegistry()
         UsageMetrics.__init__(self, telemetry, self.registry)
         SafeguardMetrics.__init__(self, telemetry, self.registry)
-        self._labels = labels_of_kinds(kinds)
+        JournalMetrics.__init__(self, telemetry, self.registry)
+        SweepMetrics.__init__(self, telemetry, self.registry, labels_of_kinds(kinds))
         self._problems_seen: set[str] = set()
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, registry=self.registry)
@@ -105,12 +109,11 @@ class Metrics(UsageMetrics, SafeguardMetrics):
             ["kind"],
             buckets=WAIT_SECONDS,
         )
+        permits = "How many deletions of a kind may be in flight at once; below 100 if the API server is slow or busy."
+        self._permits = gauge("ttl_deletion_permits", permits, ["kind"])
         loops = "Recreate loops: names that exist again after each deletion."
         self._loops = counter("ttl_recreate_loops_total", loops, ["kind"])
         self._archives = ArchiveMetrics(self.registry)
-        self._swept = gauge(
-            "ttl_sweep_last_end_timestamp_seconds", "When a sweep last listed the last page of a kind.", ["kind"]
-        )
 
     def record(  # noqa: PLR0913 - the fields of a log line
         self,
@@ -126,9 +129,14 @@ class Metrics(UsageMetrics, SafeguardMetrics):
         self._next.record(verdict, ref, reason, detail=detail, by=by, due_at=due_at)
         self._objects.labels(verdict, self._label(ref), reason, by).inc()
 
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+    def audited(self, verdict: Verdict, ref: ObjectRef, audited: Audited, *, by: str) -> None:
         """See `shared.ports.Telemetry`."""
-        self._next.deleted(deleted, by=by, missed=missed, finalizers=finalizers)
+        self._next.audited(verdict, ref, audited, by=by)
+        self._objects.labels(verdict, self._label(ref), Reason.AUDIT_ONLY, by).inc()
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.deleted(deleted, by=by, missed=missed)
         kind = self._label(deleted.ref)
         self._archives.forget(deleted.ref)
         self._objects.labels(Verdict.DELETED, kind, deleted.reason, by).inc()
@@ -137,9 +145,9 @@ class Metrics(UsageMetrics, SafeguardMetrics):
         if missed:
             self._missed.labels(kind).inc()
 
-    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+    def object_stopped(self, stopped: ObjectStopped, *, by: str, detail: str = "") -> None:
         """See `shared.ports.Telemetry`."""
-        self._next.object_stopped(stopped, by=by)
+        self._next.object_stopped(stopped, by=by, detail=detail)
         kind = self._label(stopped.ref)
         self._objects.labels(Verdict.STOPPED, kind, Reason.DEADLINE_EXCEEDED, by).inc()
         self._stop_lateness.labels(kind, by).observe(max(stopped.lateness_seconds, 0.0))  # as above
@@ -169,19 +177,15 @@ class Metrics(UsageMetrics, SafeguardMetrics):
         known = event_type if event_type in EVENT_TYPES else OTHER
         self._dead.labels(known, status if str(status) in STATUSES else OTHER).inc()
 
-    def swept(self, rule: KindRule) -> None:
-        """See `shared.ports.Telemetry`."""
-        self._next.swept(rule)
-        self._swept.labels(self._label(rule)).set_to_current_time()
-
-    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
-        """See `shared.ports.Telemetry`."""
-        self._next.sweep_ended(sweep_id, counts, whole=whole)
-
     def delayed(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`."""
         self._next.delayed(ref, seconds)
         self._waits.labels(self._label(ref)).observe(seconds)
+
+    def paced(self, rule: KindRule, permits: int, *, before: int, most: int) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.paced(rule, permits, before=before, most=most)
+        self._permits.labels(self._label(rule)).set(permits)
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         """See `shared.ports.Telemetry`."""
@@ -196,13 +200,14 @@ class Metrics(UsageMetrics, SafeguardMetrics):
         """Return a publisher that counts each event and passes it to the given one."""
         return MeasuredPublisher(publisher, self._published)
 
-    def count_timers(self, timers: Callable[[], object]) -> None:
+    def count_timers(self, timers: Callable[[], object], engine: str) -> None:
         """Count the pending timers at each scrape, in the running loop.
 
         Args:
             timers: Returns the timer engine, or another value if there is none yet.
+            engine: The name of the engine.
         """
-        self.registry.register(PendingTimersCollector(timers, asyncio.get_running_loop()))
+        self.registry.register(PendingTimersCollector(timers, asyncio.get_running_loop(), engine))
 
     def watch_policy(self, is_good: Callable[[], bool]) -> None:
         """Show, at each scrape, whether the policy file is in force as it is now."""

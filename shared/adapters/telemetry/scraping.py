@@ -96,15 +96,20 @@ class PendingTimersCollector(Collector):
     Args:
         timers: Returns the timer engine, or another value if there is none yet.
         loop: The event loop of the engine.
+        engine: The name of the engine.
     """
 
-    def __init__(self, timers: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
-        self._timers = timers
-        self._loop = loop
+    def __init__(self, timers: Callable[[], object], loop: asyncio.AbstractEventLoop, engine: str) -> None:
+        self._timers, self._loop, self._engine = timers, loop, engine
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the number of timers and the time of the next one; nothing if the engine does not answer now."""
+        """Yield the engine, the number of timers and the time of the next one; no number if it does not answer now."""
         timers = self._timers()
+        if timers is not None:
+            about = "1, with the name of the timer engine."
+            info = GaugeMetricFamily("ttl_timer_engine_info", about, labels=["engine"])
+            info.add_metric([self._engine], 1)
+            yield info
         counted = run_in_loop(partial(_count, timers), self._loop) if isinstance(timers, CountedTimers) else None
         if counted is None:
             return

@@ -13,6 +13,7 @@ FINAL_ATTEMPTS = 30
 DELIVERY_SECONDS: Mapping[str, float] = {
     Purpose.EXPIRE: 30.0,  # 20 s for an attempt, 10 s to store the timer of the reply
     Purpose.ENFORCE: 30.0,  # as for `expire`
+    Purpose.WARN: 30.0,  # as for `expire`
     Purpose.ARCHIVE: 300.0,  # 240 s for an attempt, 270 s of its Trigger, and 30 s for the reply
 }
 """Timeout of a delivery, by its purpose.

@@ -1,4 +1,4 @@
-"""`explain` of an object that does not exist any more: what its archive knows about it."""
+"""`explain` of an object that does not exist any more: what the journal and its archive know about it."""
 
 import json
 import shlex
@@ -14,19 +14,17 @@ from shared.cli.archive.reachable import check_reachable
 from shared.cli.archive.source import find_cluster, open_destination
 from shared.cli.archive.stored_logs import count_logs, describe_log_problems
 from shared.cli.deleters.in_force import PolicyInForce
+from shared.cli.journal.record import NO_RECORD, DeletionRecord
 from shared.cli.objects.time_text import describe_instant, instant_as_json
 from shared.cli.output.messages import warn
 from shared.cli.output.plural import plural
-from shared.cli.output.width import terminal_width, wrap
+from shared.cli.output.width import wrap_labelled
 from shared.core.archive.document import Document
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import TtlError
 from shared.usecases.archive_search import ArchiveSelection, Chosen, Wanted, choose, find_versions
-
-_INDENT = 12
-"""Columns before the text of a line, as in `explain` of an object that exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,9 @@ async def explain_gone(
     cluster: str,
     flags: Sequence[str],
     output: str,
+    deletion: DeletionRecord = NO_RECORD,
 ) -> None:
-    """Print what the archives of the policy know about an object that does not exist.
+    """Print what the journal and the archives of the policy know about an object that does not exist.
 
     Args:
         error: The error that says that it does not exist.
@@ -64,9 +63,10 @@ async def explain_gone(
         cluster: The name of the cluster in the archives.
         flags: The flags that make kubectl use the object's cluster, for suggested commands.
         output: `text` or `json`.
+        deletion: What the journal knows.
 
     Raises:
-        TtlError: No archive has the object either.
+        TtlError: Neither the journal nor an archive has the object.
     """
     searched: list[str] = []
     found: list[GoneObject] = []
@@ -81,14 +81,17 @@ async def explain_gone(
             warn(printable(f"archive {name} could not be searched: {problem}"))
     if not found:
         where = f", and not in archive {', '.join(searched)}" if searched else ""
-        raise TtlError(f"{error}{where}")
+        if not deletion.newest:
+            raise TtlError(f"{error}{where}{deletion.describe_absence()}")
+        deletion.echo(output)
+        return
     newest = max(found, key=lambda one: one.chosen.stored.stored_at)
     if output == "json":
-        click.echo(json.dumps(_as_json(newest), indent=2))
+        click.echo(json.dumps(_as_json(newest) | deletion.as_json(), indent=2))
     else:
         policy = ("--policy", chosen.name) if chosen.is_local else ()
         commands = _commands(newest, rule, (*policy, *flags))
-        click.echo("\n".join(_text(newest, commands, SystemClock().now())))
+        click.echo("\n".join(_text(newest, commands, SystemClock().now(), deletion)))
 
 
 async def _search(name: str, destination: ArchiveDestination, ref: ObjectRef, cluster: str) -> GoneObject | None:
@@ -106,15 +109,10 @@ async def _search(name: str, destination: ArchiveDestination, ref: ObjectRef, cl
     return GoneObject(name, chosen, await archive.read(chosen.stored.key))
 
 
-def _text(one: GoneObject, commands: Sequence[str], now: datetime) -> Iterator[str]:
+def _text(one: GoneObject, commands: Sequence[str], now: datetime, deletion: DeletionRecord) -> Iterator[str]:
     """Yield the lines, wrapped if there is a terminal."""
-    width = terminal_width()
     yield printable(_named(one))
-    before = ""
-    for label, text in _lines(one, commands, now):
-        first = f"  {'' if label == before else label:9} "
-        before = label
-        yield from wrap(printable(text), width, first=first, indent=_INDENT) if width else [first + printable(text)]
+    yield from wrap_labelled((*_lines(one, commands, now), *deletion.lines(now)))
 
 
 def _named(one: GoneObject) -> str:

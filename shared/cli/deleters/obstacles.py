@@ -53,6 +53,11 @@ class ObstacleReason(StrEnum):
 
     Apply the output of `kubectl ttl kinds manifests KIND --only guard`.
     """
+    REFUSED = "refused"
+    """The API server or an archive refused the object in the last hour, as an Event of the journal shows.
+
+    Follow the answer in the message; `kubectl ttl doctor` prints a missing right.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +105,7 @@ def find_obstacles(
         return
     yield from find_missing_deleter(found, ref, rule, decision=decision)
     yield from find_stops(found, now)
-    until = looped_until(found, ref, now)
-    if until is not None:
+    if (until := looped_until(found, ref, now)) is not None:
         yield _loop(ref, until, now=now, found=found)
 
 
@@ -130,8 +134,7 @@ def find_stops(found: InForce, now: datetime) -> Iterator[Obstacle]:
     installed = found.installed
     if installed and installed.dry_run and found.leader is None:
         message = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
-        doctor = _command(found, "doctor", found.home)
-        cure = f"set TTL_DRY_RUN=false and apply the installation again; to check it: `{doctor}`"
+        cure = f"set TTL_DRY_RUN=false and apply it again; to check it: `{_command(found, 'doctor', found.home)}`"
         yield Obstacle(ObstacleReason.DRY_RUN, message, cure)
     for state in _active(found):
         if state.contents.stop:

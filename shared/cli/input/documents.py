@@ -5,6 +5,8 @@ JSON, as in the output of `kubectl get -o json`, is parsed as JSON. Everything e
 
 import json
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -26,18 +28,28 @@ LEVELS_MAX = JSON_DEPTH_MAX + 2
 DOCUMENT_VALUES_MAX = 1_000_000
 """The most values of a document with aliases, each alias counted with its values."""
 
+_BLOCK, _OVERLAP = 1_048_576, 256
+"""Characters that are searched at once, and those that two blocks share."""
+
 _TOO_DEEP = f"expected at most {JSON_DEPTH_MAX} levels in one object"
 _DOCUMENT = re.compile(r"---(\s|$)")
 _INDENT = re.compile(r"^[ \t?:-]*", re.MULTILINE)
+_FEW_BRACKETS = LEVELS_MAX // 2
+_LONG_INDENT = re.compile(rf"^[ \t?:-]{{{(LEVELS_MAX - _FEW_BRACKETS) // 2}}}", re.MULTILINE)
+"""Indentation that may make a document with few brackets too deep."""
+
 _EMPTY = re.compile(r"\{\s*\}|\[\s*\]")
 
 
-def read_documents(stream: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
+def read_documents(
+    stream: Iterable[str], name: str, *, only: re.Pattern[str] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield every object of every document, including the items of Lists; empty documents are skipped.
 
     Args:
         stream: The lines of the file.
         name: The name of the file, for messages.
+        only: Only documents whose text has this pattern, and whose places are then unknown; None for all.
 
     Raises:
         TtlError: The file is not YAML, or a document is not an object, has a key twice, or is too large or too deep.
@@ -45,18 +57,21 @@ def read_documents(stream: Iterable[str], name: str) -> Iterator[dict[str, Any]]
     """
     number, line = 0, 1
     try:
-        for text in _split(stream, name):
-            for document in _load(text, f"{name}, document {number + 1}"):
+        for text in filter(only.search if only else None, _split(stream, name)):
+            for document in _load(text, f"{name}, document {number + 1} at line {line}"):
                 number += 1
+                place = f"{name}, document {number} at line {line}"
                 if _may_be_deeper(text) and is_nested_deeper(document, LEVELS_MAX):
-                    raise TtlError(f"{name}, document {number}: {_TOO_DEEP}")
+                    raise TtlError(f"{place}: {_TOO_DEEP}")
                 if document is not None:
-                    yield from _objects(document, f"{name}, document {number}")
+                    yield from _objects(document, place)
             line += text.count("\n")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TtlError(f"{name}: {describe_error(error, line)}") from None
+    except yaml.YAMLError as error:
+        raise TtlError(f"{name}, document {number + 1}: {describe_error(error, line)}") from None
+    except UnicodeDecodeError as error:
+        raise TtlError(f"{name}: {describe_error(error)}, after document {number}") from None
     except RecursionError:
-        raise TtlError(f"{name}, document {number + 1}: {_TOO_DEEP}") from None
+        raise TtlError(f"{name}, document {number + 1} at line {line}: {_TOO_DEEP}") from None
 
 
 def _may_be_deeper(text: str) -> bool:
@@ -108,6 +123,9 @@ def _depth_at_most(text: str) -> int:
 
     A list may have the indentation of the key above it; then two levels share a column.
     """
+    brackets = text.count("{") + text.count("[")
+    if brackets <= _FEW_BRACKETS and not _LONG_INDENT.search(text):
+        return LEVELS_MAX  # nearly all documents: one search instead of a list of all lines
     text = _EMPTY.sub("", text)
     brackets = text.count("{") + text.count("[")
     return brackets + 2 * max(map(len, _INDENT.findall(text)), default=0) + 2
@@ -127,17 +145,19 @@ def _reject(constant: str) -> Any:
 def _split(stream: Iterable[str], name: str) -> Iterator[str]:
     """Yield the text of each document; a line that begins with `---` starts one, even inside a block scalar."""
     lines: list[str] = []
-    size, has_content = 0, False
+    size, first, has_content = 0, 1, False
     for line in stream:
         if has_content and line.startswith("---") and _DOCUMENT.match(line):
             yield "".join(lines)
-            lines, size, has_content = [], 0, False
+            lines, size, first, has_content = [], 0, first + len(lines), False
         # A document may have comments and directives before its `---`.
         has_content = has_content or not line.startswith(("#", "%", "\n"))
         lines.append(line)
         size += len(line)
         if size > DOCUMENT_MAX:
-            raise TtlError(f"{name}: expected at most {DOCUMENT_MAX} characters in one document")
+            raise TtlError(
+                f"{name}: expected at most {DOCUMENT_MAX} characters in one document, got more from line {first}"
+            )
     if lines:
         yield "".join(lines)
 
@@ -164,3 +184,34 @@ def open_file(path: str) -> IO[str]:
         return Path(path).open(encoding="utf-8")
     except OSError as error:
         raise TtlError(f"{path}: {error.strerror}") from None
+
+
+def seekable(stream: IO[str]) -> IO[str]:
+    """Return a stream that can be read twice: a pipe is copied to a temporary file.
+
+    Raises:
+        TtlError: The copy cannot be written.
+    """
+    if stream.seekable():
+        return stream
+    try:
+        copy = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - it ends with the process
+        shutil.copyfileobj(stream, copy)
+        copy.seek(0)
+    except OSError as error:
+        raise TtlError(f"standard input cannot be stored: {error}; set TMPDIR to a folder, or name a file") from error
+    return copy
+
+
+def has_pattern(stream: IO[str], pattern: re.Pattern[str]) -> bool:
+    """Return whether a text has a pattern of at most `_OVERLAP` characters; the stream is read from its begin.
+
+    Raises:
+        UnicodeDecodeError: The text is not UTF-8.
+    """
+    before = ""
+    while block := stream.read(_BLOCK):
+        if pattern.search(before + block):
+            return True
+        before = block[-_OVERLAP:]
+    return False

@@ -41,10 +41,17 @@ class LazyGroup(click.Group):
         """Return the names of the commands, in their order."""
         return list(self._places)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
-        """Import and return a command; None if there is none of this name."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None if there is none of this name.
+
+        For a completion, return what the index has about the command instead.
+        """
         if cmd_name not in self._places:
             return None
+        if ctx.resilient_parsing:
+            from shared.cli.completion.index import indexed_command  # noqa: PLC0415 - only for a completion
+
+            return indexed_command(*_path_of(ctx), cmd_name)
         module, _, function = self._places[cmd_name].module.partition(":")
         command: click.Command = getattr(importlib.import_module(f"{self._package}.{module}"), function)
         return command
@@ -64,3 +71,8 @@ class LazyGroup(click.Group):
     def _shorten(self, name: str, limit: int = 45) -> str:
         """Shorten the text of a command to a limit of characters, by click's rule and its default."""
         return click.Command(name, help=self._places[name].text).get_short_help_str(limit)
+
+
+def _path_of(ctx: click.Context) -> tuple[str, ...]:
+    """Return the names of a group below the program: `archive`."""
+    return () if ctx.parent is None else (*_path_of(ctx.parent), ctx.info_name or "")

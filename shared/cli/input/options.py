@@ -95,12 +95,25 @@ def _check_kinds(_context: click.Context, _parameter: click.Parameter, value: st
     return value
 
 
+_PLACES = "ttl.places"
+
+
+def _note_place(context: click.Context, parameter: click.Parameter, value: str | bool) -> str | bool:
+    """Check that not both -n and -A are given."""
+    given = context.meta.setdefault(_PLACES, set())
+    given |= {parameter.name} if value else set()
+    if len(given) > 1:
+        raise click.UsageError("expected either -n or -A, got both")
+    return value
+
+
 def namespace_option(meaning: str, default: str = "") -> Callable[[CallableT], CallableT]:
     """Return the option --namespace with this help text."""
     return click.option(
         "-n",
         "--namespace",
         type=namespace_name,
+        callback=_note_place,
         default=default,
         show_default=bool(default),
         metavar="NAME",
@@ -108,7 +121,19 @@ def namespace_option(meaning: str, default: str = "") -> Callable[[CallableT], C
     )
 
 
-all_namespaces_option = namespace_option("Only this namespace. Default: all.")
+def all_namespaces_option(function: CallableT) -> CallableT:
+    """Add the options --namespace and --all-namespaces to a command that is about all namespaces by default."""
+    everywhere = click.option(
+        "-A",
+        "--all-namespaces",
+        is_flag=True,
+        expose_value=False,
+        callback=_note_place,
+        help="All namespaces, as without -n.",
+    )
+    return namespace_option("Only this namespace. Default: all.")(everywhere(function))
+
+
 context_namespace_option = namespace_option("Default: the context's.")
 kinds_option = click.option(
     "-k",

@@ -1,5 +1,6 @@
 """Build the values of a YAML document from parser events, in half the time that nodes take."""
 
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -19,6 +20,19 @@ KubernetesLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+_REMEMBERED_CHARACTERS_MAX = 40
+"""Texts of at most this length are remembered with their tag: keys, names and numbers, which recur in each object."""
+
+
+def _find_tag(text: str) -> str:
+    """Return the tag that a text without quotes implies."""
+    known = KubernetesLoader.yaml_implicit_resolvers.get(text[:1], ())
+    return next((tag for tag, pattern in known if pattern.match(text)), _TEXT)
+
+
+_tag_of = lru_cache(maxsize=4_096)(_find_tag)
 
 
 class YamlDocument:
@@ -64,14 +78,7 @@ class YamlDocument:
         if event.tag is None:
             if not event.implicit[0]:  # a quoted scalar or a block scalar
                 return text
-            if (known := KubernetesLoader.yaml_implicit_resolvers.get(text[:1])) is None:
-                return text
-            for implied, pattern in known:
-                if pattern.match(text):
-                    tag = implied
-                    break
-            else:
-                return text
+            tag = _tag_of(text) if len(text) <= _REMEMBERED_CHARACTERS_MAX else _find_tag(text)
         else:
             tag = _TEXT if event.tag == "!" else event.tag
         if tag == _TEXT:

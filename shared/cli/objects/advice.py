@@ -16,6 +16,7 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.EXPIRED: _TO_KEEP,
     Reason.OVER_COUNT: _TO_KEEP,
     Reason.OVER_QUOTA: _TO_KEEP,
+    Reason.AUDIT_ONLY: "to delete such objects, remove `audit` from the policy rule",
     Reason.NOT_DUE: _TO_KEEP,
     Reason.SERVER_CLOCK_AHEAD: "correct the clock that is wrong; `ttl-after-finished doctor` compares the two",
     Reason.HELD: "to end the hold: {release}",

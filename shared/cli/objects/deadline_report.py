@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.cli.objects.time_text import describe_instant, instant_as_json
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.decide import Ignore, Reason, Wait
+from shared.core.decide import Ignore, Reason, Wait, find_fate
 from shared.core.facts import DeadlineFacts, Facts
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.durations import format_duration
@@ -35,6 +35,7 @@ STOP_WORDS = {
     Reason.ALREADY_STOPPED: "it is stopped already",
     Reason.NOT_DUE: "its deadline is not over",
     Reason.SERVER_CLOCK_AHEAD: "its deadline is over only by the Date of the API server, whose clock is ahead",
+    Reason.AUDIT_ONLY: "its deadline is over, and the policy rule that sets it has audit: true",
     Reason.DEADLINE_EXCEEDED: "its deadline is over",
 }
 """Each reason of a decision about a deadline in one sentence."""
@@ -60,7 +61,7 @@ def deadline_as_json(stop: StopDecision | None) -> dict[str, Any]:
 
 def is_stop_ahead(stop: StopDecision | None) -> bool:
     """Return whether the object will be stopped, now or later, if nothing changes."""
-    return stop is not None and not isinstance(stop, Ignore)
+    return stop is not None and not isinstance(find_fate(stop), Ignore)
 
 
 def describe_deadline(stop: StopDecision, rule: KindRule, now: datetime) -> Iterator[str]:

@@ -1,46 +1,32 @@
 """The text of `explain`: the decision first, then the reasons and what to do, then all facts."""
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-import click
-
+from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.objects.advice import advise, advise_stop
 from shared.cli.objects.archive_advice import ARCHIVE_REASONS, advise_archive
 from shared.cli.objects.archive_report import archive_lines
 from shared.cli.objects.deadline_report import describe_deadline
 from shared.cli.objects.limit_lines import describe_grouping, limit_lines
-from shared.cli.objects.object_report import ExplainContext, as_json, describe_reason
+from shared.cli.objects.object_report import ExplainContext, describe_reason
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
-from shared.cli.output.width import terminal_width, wrap
-from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
-from shared.core.objects import format_instant, printable
+from shared.cli.output.width import wrap
+from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
+from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.durations import format_duration
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
+from shared.usecases.next_timers import warn_timer
 
 _INDENT = 12
 """Columns before the text of a line."""
 
 _TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace apply after it finishes"
 _HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
-
-
-def print_explanations(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], output: str) -> None:
-    """Print decisions with what was found on the cluster; `output` is `json` or `text`."""
-    if output == "json":
-        reports = [as_json(one.ref, one.decision, one.stop, one.related, context=context) for one, context in findings]
-        click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
-        return
-    width = terminal_width()
-    for one, context in findings:
-        sys.stdout.write(as_text(one, context, width) + "\n")  # click flushes each
-    sys.stdout.flush()
 
 
 def as_text(one: ObjectPreview, context: ExplainContext | None = None, width: int | None = None) -> str:
@@ -82,6 +68,7 @@ _GUARDED = (Reason.UNFINISHED, Reason.HELD, Reason.EXEMPT, Reason.UNKNOWN_SHAPE)
 
 _DEPENDS_ON_POLICY = (
     Reason.NO_TTL,
+    Reason.AUDIT_ONLY,
     Reason.NOT_DUE,
     Reason.SERVER_CLOCK_AHEAD,
     Reason.EXPIRED,
@@ -109,6 +96,7 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
     yield "finished", _finished(facts, now, related)
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
+    yield from _reported(decision, one.ref, now)
     if one.stop and related:
         yield from (("deadline", line) for line in describe_deadline(one.stop, related.rule, now))
     if facts.keep_last_rule:
@@ -125,6 +113,15 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
         yield "guard", f"the API server also denies our accounts the DELETE, by {guard_name(related.rule)}"
 
 
+def _reported(decision: Decision, ref: ObjectRef, now: datetime) -> Iterator[tuple[str, str]]:
+    """Say what is sent or reported before or instead of the deletion."""
+    facts = decision.facts
+    if isinstance(decision, Wait) and (warning := warn_timer(ref, find_deletion(decision).facts)):
+        yield "warn", f"object.warned is sent at {describe_instant(warning.due_at, now)}"
+    if facts.audited_by:
+        yield "audit", f"policy rule {facts.audited_by} has audit: true: the object is only reported once it is due"
+
+
 def _decision(decision: Decision, now: datetime, context: ExplainContext | None) -> str:
     """Say the decision: `kept (held): …`, `due in 5m (not-due): …`, `deleted now (expired): …`."""
     reason = f"({decision.reason}): {describe_reason(decision, now)}"
@@ -134,6 +131,8 @@ def _decision(decision: Decision, now: datetime, context: ExplainContext | None)
     match decision:
         case Ignore():
             return f"{'not deleted by ttl-after-finished' if is_overridden else 'kept'} {reason}"
+        case Wait(until) if isinstance(find_fate(decision), Ignore):
+            return f"only reported {describe_time(until, now)} {reason}"
         case Wait(until):
             due = f"due {describe_time(until, now)}"
             return (
@@ -145,14 +144,21 @@ def _decision(decision: Decision, now: datetime, context: ExplainContext | None)
             return f"{'due' if context.obstacles else 'deleted now'} {reason}"
 
 
-def _is_unsure(decision: Decision, context: ExplainContext | None) -> bool:
+def is_unsure(decision: Decision, chosen: PolicyInForce) -> bool:
     """Return whether an unknown policy may change the decision."""
-    return context is not None and not context.chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
+    return not chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
+
+
+def _is_unsure(decision: Decision, context: ExplainContext | None) -> bool:
+    return context is not None and is_unsure(decision, context.chosen)
 
 
 def _fixes(one: ObjectPreview, context: ExplainContext | None) -> Iterator[str]:
     obstacles, flags, related = context.obstacles if context else (), context.flags if context else (), one.related
     yield from (obstacle.cure for obstacle in obstacles)
+    if _is_unsure(one.decision, context):
+        yield "name the policy of the process that deletes: repeat the command with `--policy FILE`"
+        return
     yield from (owner.fix for owner in (related.deleting_owners if related else ()))
     if related and (related.saved or not obstacles):
         is_saved, is_readable = bool(related.saved), not related.held_problem

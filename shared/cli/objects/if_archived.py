@@ -16,7 +16,7 @@ def if_archived(decision: Decision, now: datetime) -> Decision:
     facts = decision.facts
     if decision.reason is not Reason.NOT_ARCHIVED or not isinstance(decision, Ignore) or facts.archiving is None:
         return decision
-    is_early = facts.unread is Reason.NOT_ARCHIVED  # a limit by count or quota makes it due as soon as it is archived
+    is_early = Reason.NOT_ARCHIVED in facts.unread  # a limit by count or quota makes it due as soon as it is archived
     due_at = now if is_early or facts.due_at is None else facts.due_at
     due_at = max(due_at, add(now, facts.archiving.grace))
     return find_wait(due_at, facts, now, NOT_AHEAD) or Expire(due_at, Reason.EXPIRED, facts)

@@ -4,19 +4,26 @@ from typing import TYPE_CHECKING
 
 from shared.cli.archive.gone import explain_gone
 from shared.cli.archive.reachable import opened_archives
-from shared.cli.deleters.in_force import InForce, read_in_force
-from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard
+from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
+from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard, find_stops
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
+from shared.cli.journal.last_refusal import find_last_refusal
+from shared.cli.journal.record import find_record
 from shared.cli.objects.deadline_report import is_stop_ahead
-from shared.cli.objects.explanation import print_explanations
+from shared.cli.objects.explanation import is_unsure
+from shared.cli.objects.explanation_printer import print_explanations
 from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import AbsentObjectError, find_one
 from shared.cli.usage.findings import find_usage_kind
 from shared.cli.usage.printing import print_usage
+from shared.core.decide import Ignore
 from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef
+from shared.errors import TtlError
 from shared.installation.guard_status import read_guard
+from shared.safeguards.reasons import Safeguard
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -52,15 +59,17 @@ async def explain_live(options: Options, target: tuple[str, ...], output: str) -
                     archives=archives,
                 )
         except AbsentObjectError as error:
-            ref, cluster_name = ref_to(rule, place, name), force.cluster_name
-            await explain_gone(error, ref, rule, chosen, cluster=cluster_name, flags=force.flags, output=output)
+            await _explain_gone(cluster, error, ref_to(rule, place, name), rule, chosen, force=force, output=output)
             return
         guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
         # A running object can only be stopped, and a finished one only be deleted.
         ahead = one.stop if one.stop and is_stop_ahead(one.stop) else if_archived(one.decision, one.now)
+        may_be_due = isinstance(ahead, Ignore) and is_unsure(one.decision, chosen)
         obstacles = (
+            *(stop for stop in find_stops(force, one.now) if may_be_due and stop.reason is not Safeguard.STOP_UNREAD),
             *find_obstacles(force, one.ref, rule, decision=ahead, now=one.now),
             *find_stale_guard(force, rule, one.decision, guard=guard),
+            *await find_last_refusal(cluster, force, one.ref, decision=ahead, now=one.now),
         )
         print_explanations([(one, ExplainContext(chosen, obstacles, force.flags, guard))], output)
 
@@ -73,4 +82,27 @@ async def _explain_usage(
         await print_usage(cluster, rule, name, options=options, force=force, output=output)
     except AbsentObjectError as error:
         chosen, ref = force.choose(options.policy), ref_to(rule, namespace_of(options), name)
-        await explain_gone(error, ref, rule, chosen, cluster=force.cluster_name, flags=force.flags, output=output)
+        await _explain_gone(cluster, error, ref, rule, chosen, force=force, output=output)
+
+
+async def _explain_gone(
+    cluster: "KubernetesCluster",
+    error: TtlError,
+    ref: ObjectRef,
+    rule: KindRule,
+    chosen: PolicyInForce,
+    *,
+    force: InForce,
+    output: str,
+) -> None:
+    """Print what is known about an object that does not exist any more."""
+    await explain_gone(
+        error,
+        ref,
+        rule,
+        chosen,
+        cluster=force.cluster_name,
+        flags=force.flags,
+        output=output,
+        deletion=await find_record(cluster, ref),
+    )

@@ -10,7 +10,7 @@ from shared.cli.objects.deadline_report import deadline_as_json
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_time, instant_as_json
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
+from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_fate
 from shared.core.objects import ObjectRef, format_instant
 
 if TYPE_CHECKING:  # what is in force takes 100 ms to load, and `explain -f` needs none of it
@@ -42,6 +42,7 @@ WORDS = {
     Reason.OVER_QUOTA: (
         "a quota is used above the limit of a policy rule, and it is one of the oldest objects that may be deleted"
     ),
+    Reason.AUDIT_ONLY: "it is due, and the policy rule that sets this has audit: true",
     Reason.NOT_DUE: "it has finished, and its TTL has not expired",
     Reason.SERVER_CLOCK_AHEAD: (
         "it is due only by the Date of the API server, which is more than 60 s ahead of this machine's clock"
@@ -103,6 +104,7 @@ def as_json(
         "dueAt": instant_as_json(facts.due_at),
         "movedBy": facts.moved_by or None,
         "policyRule": facts.policy_rule.name if facts.policy_rule else None,
+        "audit": bool(facts.audited_by),
         "keepLast": _keep_last_as_json(facts),
         "maxCount": _max_count_as_json(facts),
         "quota": _quota_as_json(facts),
@@ -205,4 +207,4 @@ def _seconds(facts: Facts) -> int | None:
 
 def is_ahead(decision: Decision) -> bool:
     """Return whether the object will be deleted, now or later, if nothing changes."""
-    return not isinstance(decision, Ignore)
+    return not isinstance(find_fate(decision), Ignore)

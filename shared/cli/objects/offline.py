@@ -1,19 +1,21 @@
 """Decide about the objects of a file, without a cluster, for `explain -f`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.preview import ObjectPreview
-from shared.cli.objects.related import find_owner, find_related
+from shared.cli.objects.related import Owner, describe_finish, find_related
 from shared.core.decide import Facts, Ignore, Reason
-from shared.core.finish import Finish
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import namespace_of, plain_namespace
-from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.core.namespaces import Namespace, namespace_of, plain_namespace
+from shared.core.objects import ObjectRef, get_controller, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.evaluation.batch import BatchEvaluator
 from shared.evaluation.owners import is_unfinished_by_kind
@@ -21,18 +23,51 @@ from shared.evaluation.ttl_sources import find_among
 from shared.ports import Snapshot
 
 
+@dataclass(frozen=True, slots=True)
+class KnownOwner:
+    """An object of the file that may be the owner of others.
+
+    Attributes:
+        rule: The rule of its kind.
+        finish: Its finish.
+    """
+
+    rule: KindRule
+    finish: Finish
+
+
+NO_NAMESPACES: Mapping[str, Namespace] = MappingProxyType({})
+NO_OWNERS: Mapping[str, KnownOwner] = MappingProxyType({})
+
+
 async def find_offline(
-    documents: Sequence[dict[str, Any]], *, kinds: Catalogue, now: datetime, policy: Policy = NO_POLICY
+    documents: Sequence[dict[str, Any]],
+    *,
+    kinds: Catalogue,
+    now: datetime,
+    policy: Policy = NO_POLICY,
+    namespaces: Mapping[str, Namespace] = NO_NAMESPACES,
+    owners: Mapping[str, KnownOwner] = NO_OWNERS,
 ) -> list[ObjectPreview]:
     """Decide about each document of a file, without a cluster.
 
     Owners, ranks, Namespaces and the objects that set inherited TTLs come from the file. An owner that is not in the
     file counts as unfinished; a Namespace that is not in it counts as one without annotations. An object is kept if it
     may inherit its TTL from one that is not in the file. Namespaces themselves are not in the result.
+
+    Args:
+        documents: The documents, or some of them.
+        kinds: All kind rules.
+        now: The time of the decisions.
+        policy: The policy that applies.
+        namespaces: The Namespaces of the whole file, by name; those of the documents are added.
+        owners: The objects of documents before these, by uid.
     """
-    namespaces = {one.ref.name: one for one in map(namespace_of, filter(_is_namespace, documents))}
+    namespaces = {**namespaces, **find_namespaces(documents)}
     with_rules = [(one, _rule_of(one, kinds)) for one in documents]
-    by_uid = {get_text(obj, "metadata.uid"): (obj, rule) for obj, rule in reversed(with_rules) if rule is not None}
+    owning = {owner.uid for obj, _ in with_rules if (owner := get_controller(obj))}
+    here = [(get_text(obj, "metadata.uid"), obj, rule) for obj, rule in reversed(with_rules) if rule is not None]
+    by_uid = {**{uid: KnownOwner(rule, finish_of(obj, rule)) for uid, obj, rule in here if uid in owning}, **owners}
     objects = [(obj, rule) for obj, rule in with_rules if not _is_namespace(obj)]
     batch = BatchEvaluator([policy], partial(find_among, documents))
     for obj, rule in objects:
@@ -40,10 +75,12 @@ async def find_offline(
             name = get_text(obj, "metadata.namespace")
             await batch.add(Snapshot(obj, now), rule, namespaces.get(name) or plain_namespace(name))
 
-    async def is_unfinished(owner: ObjectRef) -> bool:
-        return is_unfinished_by_kind(owner, kinds) is not False
+    async def find_unfinished(owner: ObjectRef) -> bool | None:
+        if known := owners.get(owner.uid):
+            return known.rule.keeps_dependents(is_finished=known.finish.finished)
+        return is_unfinished_by_kind(owner, kinds)
 
-    decided = iter(await batch.settle(is_unfinished))
+    decided = iter(await batch.settle(find_unfinished))
     found = []
     for obj, rule in objects:
         if rule is None:
@@ -53,10 +90,24 @@ async def find_offline(
         (decision,), (stop,) = one.decisions, one.stops
         decision = with_own_deletion(decision, rule)
         related = find_related(
-            obj, rule, decision.facts, owner=find_owner(obj, by_uid), namespace=namespaces.get(one.ref.namespace)
+            obj, rule, decision.facts, owner=_find_owner(obj, by_uid), namespace=namespaces.get(one.ref.namespace)
         )
         found.append(ObjectPreview(one.ref, decision, now, related, stop))
     return found
+
+
+def _find_owner(obj: dict[str, Any], among: Mapping[str, KnownOwner]) -> Owner | None:
+    """Find the controller owner of an object among the objects of the file."""
+    ref = get_controller(obj)
+    if ref is None:
+        return None
+    known = among.get(ref.uid)
+    return Owner(ref, describe_finish(known.finish, known.rule) if known else "not in this file")
+
+
+def find_namespaces(documents: Iterable[dict[str, Any]]) -> dict[str, Namespace]:
+    """Return the Namespaces among documents, by name; the last of one name counts."""
+    return {one.ref.name: one for one in map(namespace_of, filter(_is_namespace, documents))}
 
 
 def _is_namespace(obj: dict[str, Any]) -> bool:

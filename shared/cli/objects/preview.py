@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -85,8 +85,12 @@ async def find_all(
     kinds: Catalogue,
     namespace: str,
     archives: Archives | None = None,
+    on_read: Callable[[int], object] = bool,
 ) -> Preview:
-    """List every object of the kinds once, and decide about it under each policy; `archives` is asked if needed."""
+    """List every object of the kinds once, and decide about it under each policy.
+
+    `archives` is asked if needed; `on_read` is called with the number of objects of each page.
+    """
     lookups = ArchiveLookups(ArchiveCheck(archives)) if archives else None
     batch = BatchEvaluator(policies, TtlSources(cluster).get, lookups.find if lookups else None)
     namespaces = Namespaces(cluster, only=namespace)
@@ -98,6 +102,7 @@ async def find_all(
 
     async def evaluate_page(page: Page, rule: KindRule, *, aggregated: bool) -> None:
         unreadable.extend(page.unreadable)
+        on_read(len(page.items))
         await namespaces.prime()
         read = [await _read_namespace(namespaces, obj) for obj in page.items]
         if lookups:
@@ -123,7 +128,7 @@ async def find_all(
 
     with no_cyclic_collection():
         await asyncio.gather(*map(evaluate_kind, rules))
-        objects = await batch.settle(Owners(cluster, kinds).is_unfinished)
+        objects = await batch.settle(Owners(cluster, kinds).find_unfinished)
     return Preview([_with_own_deletions(one) for one in objects], refused, saved, unreadable)
 
 
@@ -224,7 +229,7 @@ async def find_one(
     if decision.reason is Reason.HELD:
         deleting_owners = await find_deleting_owners(snapshot.obj, evaluator, flags=flags)
         related = replace(related, deleting_owners=deleting_owners)
-    return ObjectPreview(ref_of(snapshot.obj), decision, snapshot.read_at, related, stop)
+    return ObjectPreview(snapshot.ref, decision, snapshot.read_at, related, stop)
 
 
 async def _with_archive(decision: Decision, evaluator: Evaluator, snapshot: Snapshot, rule: KindRule) -> Decision:

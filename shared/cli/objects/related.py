@@ -11,7 +11,7 @@ from shared.cli.objects.advice import commands_for
 from shared.cli.objects.own_deletion import describe_own_deletion
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
-from shared.core.finish import finish_of
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.wording import Unfinished, explain_unfinished
 from shared.core.namespaces import Namespace
@@ -136,26 +136,16 @@ async def read_owner(obj: Mapping[str, Any], owners: Owners) -> Owner | None:
     return Owner(found.ref, describe_end(found.snapshot.obj, found.rule) if found.snapshot else "no longer exists")
 
 
-def find_owner(obj: Mapping[str, Any], among: Mapping[str, tuple[Mapping[str, Any], KindRule]]) -> Owner | None:
-    """Find the controller owner among the objects of a file.
-
-    Args:
-        obj: The object.
-        among: The objects of the file by uid, each with the rule of its kind.
-    """
-    ref = get_controller(obj)
-    if ref is None:
-        return None
-    other = among.get(ref.uid)
-    return Owner(ref, describe_end(*other) if other else "not in this file")
-
-
 def describe_end(obj: Mapping[str, Any], rule: KindRule) -> str:
     """Say whether an object has finished, when and how."""
+    return describe_finish(finish_of(obj, rule), rule)
+
+
+def describe_finish(finish: Finish, rule: KindRule) -> str:
+    """Say of an owner whether it has finished, when and how."""
     if rule.never_finishes:
         free = "; its dependents may be deleted" if rule.dependents == "free" else ""
         return f"never finishes{free}"
-    finish = finish_of(obj, rule)
     if finish.finished is None:
         return "unknown whether it has finished"
     if not finish.finished:

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from shared.adapters.telemetry.log_lines import is_json
 from shared.cli.output.width import terminal_width, wrap
 
 COUNT_STEP = 1_000
-"""Documents between two updates of the count on the terminal."""
+"""Documents or objects between two updates of the count on the terminal."""
 
 
 def wrapped(text: str, *, first: str = "") -> str:
@@ -56,15 +57,34 @@ def show_progress(text: str) -> None:
         click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
 
+@contextmanager
+def counted(what: str) -> Iterator[Callable[[int], None]]:
+    """Show a count on a terminal on standard error until the block ends.
+
+    Args:
+        what: What is counted: `objects`.
+
+    Yields:
+        Adds to the count; the terminal shows each COUNT_STEP.
+    """
+    total = 0
+
+    def add(number: int) -> None:
+        nonlocal total
+        total, before = total + number, total
+        if total // COUNT_STEP != before // COUNT_STEP:
+            show_progress(f"{total} {what}")
+
+    try:
+        yield add
+    finally:
+        if total >= COUNT_STEP:
+            show_progress("")
+
+
 def show_count(documents: Iterable[Any]) -> Iterator[Any]:
     """Yield the same documents, and show their count on a terminal until all are read."""
-    shown = False
-    try:
-        for count, one in enumerate(documents, start=1):
-            if count % COUNT_STEP == 0:
-                shown = True
-                show_progress(f"{count} documents")
+    with counted("documents") as add:
+        for one in documents:
+            add(1)
             yield one
-    finally:
-        if shown:
-            show_progress("")

@@ -6,11 +6,16 @@ Into a pipe or a file nothing is shortened or wrapped, unless $COLUMNS is set: s
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 import click
 from rich.cells import cell_len, chop_cells
+
+from shared.core.objects import printable
+
+LABEL_COLUMNS = 12
+"""Columns before the text of a line with a label, as in `explain`."""
 
 _WIDTH_MIN = 40
 """The smallest width; a narrower terminal wraps the lines itself."""
@@ -100,6 +105,15 @@ def _pieces(text: str, room: int) -> Iterator[str]:
             yield word
         else:
             yield from (piece for part in word.split() for piece in chop_cells(part, room))
+
+
+def wrap_labelled(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield lines with a label each, wrapped if there is a terminal; a label that repeats is printed once."""
+    width, before = terminal_width(), ""
+    for label, line in lines:
+        first, text = f"  {'' if label == before else label:9} ", printable(line)
+        before = label
+        yield from wrap(text, width, first=first, indent=LABEL_COLUMNS) if width else [first + text]
 
 
 def wrap_command(command: str, width: int, *, indent: int = 0) -> list[str]:

@@ -14,7 +14,7 @@ from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import is_ahead
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.decide import Decision, Expire, Ignore, Wait
+from shared.core.decide import Decision, Expire, Ignore, Wait, find_fate
 from shared.evaluation.batch import BatchResult
 
 
@@ -159,7 +159,7 @@ def _due_of(decision: AnyDecision, now: datetime) -> datetime:
 
 
 def _ahead(decision: AnyDecision, now: datetime) -> AnyDecision:
-    return decision if isinstance(decision, Stop) else if_archived(decision, now)
+    return find_fate(decision if isinstance(decision, Stop) else if_archived(decision, now))
 
 
 def _changes(decisions: Sequence[AnyDecision], now: datetime) -> bool:
@@ -168,8 +168,13 @@ def _changes(decisions: Sequence[AnyDecision], now: datetime) -> bool:
 
 
 def term_of(decision: AnyDecision, now: datetime) -> Term:
-    """Return the term in which an object is due, or is stopped."""
-    match _ahead(decision, now):
+    """Return the term in which an object is due, or is stopped; it counts as archived."""
+    return plain_term(_ahead(decision, now), now)
+
+
+def plain_term(decision: AnyDecision, now: datetime) -> Term:
+    """Return the term in which an object is due, or is stopped; an object that must be archived first is kept."""
+    match decision:
         case Ignore():
             return Term.KEPT
         case Expire() | Stop():

@@ -16,7 +16,7 @@ from shared.cli.output.tables import make_table
 from shared.cli.policies.comparison import Comparison, Count, Row, Term, source_of
 from shared.cli.policies.policy_warnings import PolicyWarning
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
+from shared.core.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
 from shared.core.objects import printable
 from shared.evaluation.batch import BatchResult
 
@@ -97,6 +97,7 @@ def describe(decision: Decision, stop: StopDecision, now: datetime) -> str:
     """Say both decisions in a few words: `due in 5m, by policy rule ci`, `kept (kept-last)`, `stopped in 2h, by …`."""
     by = f", by {source}" if (source := source_of(decision)) else ""
     moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
+    decision, stop = find_fate(decision), find_fate(stop)
     match decision:
         case Ignore() if not isinstance(stop, Ignore):
             return _describe_stop(stop, now)

@@ -6,12 +6,11 @@ from pathlib import Path
 import click
 
 from shared.adapters.config.timers_address import SqliteAddress
-from shared.bootstrap.timer_engine import DEFAULT_ADDRESS
 from shared.cli.input.command import command
 from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
 from shared.cli.timers.new_file import new_file
-from shared.cli.timers.place import settings_of, timers_option
+from shared.cli.timers.place import settings_of_pending, timers_option
 
 
 @command()
@@ -26,7 +25,7 @@ async def backup(file: Path, *, timers: str | None, force: bool) -> None:
     """
     from shared.adapters.timers.sqlite.reader import SqliteReader  # noqa: PLC0415 - only if it is used
 
-    address = settings_of(timers).timers or DEFAULT_ADDRESS
+    address = settings_of_pending(timers).timers
     if not isinstance(address, SqliteAddress):
         raise click.UsageError(f"--timers: expected sqlite:FILE, got {address}; use `timers export`")
     with closing(SqliteReader(address.path)) as reader, new_file(file, force=force, source=address.path) as part:

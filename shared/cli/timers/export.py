@@ -10,13 +10,12 @@ import click
 from shared.adapters.clock import SystemClock
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.bootstrap.open_timers import open_pending
-from shared.bootstrap.timer_engine import DEFAULT_ADDRESS
 from shared.cli.input.command import command
 from shared.cli.output.messages import inform
 from shared.cli.output.plural import plural
 from shared.cli.timers.new_file import new_file
-from shared.cli.timers.place import read_pages, settings_of, timers_option
-from shared.cli.timers.timer_lines import first_line, last_line, parse_lines, timer_line
+from shared.cli.timers.place import read_pages, settings_of_pending, timers_option
+from shared.cli.timers.timer_lines import exported_line, first_line, last_line, parse_lines
 from shared.errors import TtlError
 from shared.ports import PendingTimers
 
@@ -40,9 +39,8 @@ async def export(file: Path, *, timers: str | None, earlier: Path | None, force:
     `timers import`.
     """
     known = _read_known(earlier) if earlier else frozenset()
-    settings = settings_of(timers)
-    address = settings.timers or DEFAULT_ADDRESS
-    source = address.path if isinstance(address, SqliteAddress) else None
+    settings = settings_of_pending(timers)
+    source = settings.timers.path if isinstance(settings.timers, SqliteAddress) else None
     async with open_pending(settings, SystemClock()) as pending:
         if file == Path("-"):
             count = await _write(pending, known, click.echo)
@@ -56,7 +54,7 @@ async def _write(pending: PendingTimers, known: AbstractSet[bytes], write: Calla
     write(first_line())
     count = 0
     async for page in read_pages(pending):
-        lines = [line for line in map(timer_line, page.timers) if not known or _digest(line) not in known]
+        lines = [line for line in map(exported_line, page.timers) if not known or _digest(line) not in known]
         if lines:
             write("\n".join(lines))
         count += len(lines)
@@ -67,7 +65,7 @@ async def _write(pending: PendingTimers, known: AbstractSet[bytes], write: Calla
 def _read_known(earlier: Path) -> AbstractSet[bytes]:
     try:
         with earlier.open("rb") as file:
-            return {_digest(timer_line(timer)) for timer in parse_lines(file, f"{earlier}")}
+            return {_digest(exported_line(timer)) for timer in parse_lines(file, f"{earlier}")}
     except OSError as error:
         raise TtlError(f"--except: {earlier} cannot be read: {error}") from error
 

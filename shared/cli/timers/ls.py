@@ -1,8 +1,9 @@
 """`timers ls`: the pending timers of an engine."""
 
+import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -14,14 +15,20 @@ from shared.bootstrap.open_timers import open_pending
 from shared.cli.input.command import command
 from shared.cli.input.duration import duration_option
 from shared.cli.input.options import Options, all_namespaces_option
-from shared.cli.output.messages import inform
+from shared.cli.output.messages import inform, warn
 from shared.cli.output.plural import plural
-from shared.cli.timers.place import read_pages, settings_of, timers_option
-from shared.cli.timers.timer_lines import timer_line
+from shared.cli.timers.pending_changes import PendingChanges
+from shared.cli.timers.place import read_pages, settings_of_pending, timers_option
+from shared.cli.timers.timer_lines import change_line, timer_line
 from shared.core.objects import format_instant, printable
+from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
-from shared.ports import TimerFilter
+from shared.ports import PendingTimers, TimerFilter
 
+WATCH_INTERVAL_SECONDS_MIN = 1.0
+"""The shortest time between two reads of `--watch`."""
+
+_CHANGE = "CHANGE"
 _TITLES = ("NAMESPACE", "KIND", "NAME", "PURPOSE", "DUE", "ATTEMPTS")
 
 
@@ -52,42 +59,106 @@ class _Listed:
 )
 @timers_option
 @click.option(
+    "-w", "--watch", "is_watched", is_flag=True, help="Go on, and print a line for each change, until Ctrl-C."
+)
+@click.option(
+    "--interval",
+    callback=duration_option,
+    metavar="TIME",
+    default="2s",
+    show_default=True,
+    help="With --watch: the time between two reads of all pending timers.",
+)
+@click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="The format. Default: table."
 )
 async def ls(
-    options: Options, *, purpose: str | None, kind: str, due_within: timedelta | None, timers: str | None, output: str
+    options: Options,
+    *,
+    purpose: str | None,
+    kind: str,
+    due_within: timedelta | None,
+    timers: str | None,
+    is_watched: bool,
+    interval: timedelta,
+    output: str,
 ) -> None:
     """List pending timers, with their number for each purpose, and when the first of them is due.
 
     The list is printed while it is read, in the order of the engine. The process that fires the timers may run.
+
+    With --watch, the first word of each line is `pending`, `moved` (set for another time), `retried` or `gone` (fired,
+    or cancelled); with -o json, each line is one object. Each read lists all pending timers: if there are many, set
+    --due-within.
     """
-    due_by = None if due_within is None else SystemClock().now() + due_within
-    wanted = TimerFilter(Purpose(purpose) if purpose else None, kind, options.namespace, due_by)
+
+    def wanted() -> TimerFilter:
+        due_by = None if due_within is None else SystemClock().now() + due_within
+        return TimerFilter(Purpose(purpose) if purpose else None, kind, options.namespace, due_by)
+
+    async with open_pending(settings_of_pending(timers, of_dry_run=True), SystemClock()) as pending:
+        if is_watched:
+            await _watch(pending, wanted, max(interval.total_seconds(), WATCH_INTERVAL_SECONDS_MIN), output)
+        else:
+            await _list(pending, wanted(), output)
+
+
+async def _watch(pending: PendingTimers, wanted: Callable[[], TimerFilter], seconds: float, output: str) -> None:
+    """Print each change, until the command is cancelled; a read that fails is repeated."""
+    changes, table = PendingChanges(), _Table((_CHANGE, *_TITLES))
+    while True:
+        try:
+            found = [timer async for page in read_pages(pending, wanted()) for timer in page.timers]
+        except TryLaterError as error:
+            warn(f"{error}; the read is repeated")
+        else:
+            changed = list(changes.find(found))
+            if changed and output == "json":
+                click.echo("\n".join(change_line(change, timer) for change, timer in changed))
+            elif changed:
+                click.echo(table.lines([(str(change), *_cells(timer)) for change, timer in changed]), nl=False)
+        await asyncio.sleep(seconds)
+
+
+async def _list(pending: PendingTimers, wanted: TimerFilter, output: str) -> None:
     listed = _Listed()
-    printer = _JsonList() if output == "json" else _Table()
-    async with open_pending(settings_of(timers), SystemClock()) as pending:
-        async for page in read_pages(pending, wanted):
-            if page.timers:
-                click.echo(printer.page(page.timers), nl=False)
-                listed.add(page.timers)
-        count = await pending.pending()
+    printer = _JsonList() if output == "json" else _TimerTable()
+    async for page in read_pages(pending, wanted):
+        if page.timers:
+            click.echo(printer.page(page.timers), nl=False)
+            listed.add(page.timers)
+    count = await pending.pending()
     click.echo(printer.end(listed, count), nl=False)
 
 
 class _Table:
-    """Lines with aligned columns."""
+    """Lines with aligned columns; the titles are the first line."""
 
-    def __init__(self) -> None:
+    def __init__(self, titles: Sequence[str]) -> None:
+        self._titles = tuple(titles)
         self._widths: list[int] = []
 
-    def page(self, timers: Sequence[Timer]) -> str:
-        rows = [_cells(timer) for timer in timers]
+    def lines(self, rows: list[tuple[str, ...]]) -> str:
         if not self._widths:
-            rows.insert(0, _TITLES)
-            self._widths = [0] * len(_TITLES)
+            rows.insert(0, self._titles)
+            self._widths = [0] * len(self._titles)
         longest = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
         self._widths = list(map(max, self._widths, longest))
         return "".join(map(self._line, rows))
+
+    def _line(self, row: Sequence[str]) -> str:
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, self._widths, strict=True))
+        return f"{'  '.join(padded).rstrip()}\n"
+
+
+class _TimerTable(_Table):
+    """The table of a list."""
+
+    def __init__(self) -> None:
+        super().__init__(_TITLES)
+
+    def page(self, timers: Sequence[Timer]) -> str:
+        return self.lines([_cells(timer) for timer in timers])
 
     def end(self, listed: _Listed, pending: int) -> str:
         count = listed.purposes.total()
@@ -96,10 +167,6 @@ class _Table:
         first = f"; the first is due at {format_instant(listed.first)}" if listed.first else ""
         inform(f"{plural(count, 'timer')}{of}{f': {parts}' if parts else ''}{first}")
         return ""
-
-    def _line(self, row: Sequence[str]) -> str:
-        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, self._widths, strict=True))
-        return f"{'  '.join(padded).rstrip()}\n"
 
 
 class _JsonList:

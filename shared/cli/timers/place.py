@@ -1,20 +1,32 @@
 """Where the timers of a command are."""
 
+import hashlib
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from shared.adapters.config.settings import Settings, read_settings
+from shared.adapters.config.settings import Settings, read_settings, state_folder
+from shared.adapters.config.timers_address import SqliteAddress
+from shared.bootstrap.timer_engine import DEFAULT_ADDRESS
 from shared.cli.input.options import named_by_option
+from shared.cli.output.messages import inform
+from shared.core.objects import printable
+from shared.errors import TtlError
 from shared.ports import EVERY_TIMER, PendingTimers, TimerFilter, TimerPage
 
 timers_option = click.option(
     "--timers",
     metavar="ADDRESS",
     help="Where the timers are: sqlite:FILE, nats://HOST:PORT or another value of $TTL_TIMERS. Default: $TTL_TIMERS, "
-    "else sqlite:timers.db.",
+    "else sqlite:timers.db, else the file of `run` in $XDG_STATE_HOME/ttl-after-finished or "
+    "~/.local/state/ttl-after-finished.",
 )
+
+_OF_RUN = re.compile(r"timers-[0-9a-f]+(-dry-run)?\.db")
+_DRY_RUN = "-dry-run"
 
 
 def settings_of(address: str | None, option: str = "--timers") -> Settings:
@@ -25,6 +37,74 @@ def settings_of(address: str | None, option: str = "--timers") -> Settings:
     """
     with named_by_option({"TTL_TIMERS": (option, address)}) as values:
         return read_settings(values)
+
+
+def settings_of_pending(address: str | None, *, of_dry_run: bool = False) -> Settings:
+    """Read the settings for timers to be read: those of the option, else of $TTL_TIMERS, else of a file that is found.
+
+    Args:
+        address: The option `--timers`.
+        of_dry_run: Whether the file of a `run --dry-run` counts if there is no other one.
+
+    Raises:
+        SettingsError: A setting or the address is invalid.
+        TtlError: Neither is set, and there is no timer file, or the files of several `run`.
+    """
+    settings = settings_of(address)
+    if settings.timers is not None:
+        return settings
+    path = DEFAULT_ADDRESS.path
+    if not _has_content(path):
+        path = _find_file_of_run(of_dry_run=of_dry_run)
+        inform(f"timers: sqlite:{printable(str(path))}")
+    return settings.model_copy(update={"timers": SqliteAddress(path)})
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _find_file_of_run(*, of_dry_run: bool) -> Path:
+    """Find the timer file of the only cluster on which `run` has worked."""
+    try:
+        files = [one for one in _folder_of_run().iterdir() if _OF_RUN.fullmatch(one.name) and _has_content(one)]
+    except FileNotFoundError:
+        files = []
+    except (OSError, RuntimeError) as error:
+        raise TtlError(f"cannot look for the timer file of `run`: {error}; set --timers ADDRESS") from None
+    dry, real = ([one for one in sorted(files) if one.stem.endswith(_DRY_RUN) is is_dry] for is_dry in (True, False))
+    found = real or (dry if of_dry_run else [])
+    if len(found) == 1:
+        return found[0]
+    if dry and not found:
+        raise TtlError("expected the timer file of a `run`, got only that of a dry run; set --timers ADDRESS")
+    if not found:
+        raise TtlError(
+            f"expected {DEFAULT_ADDRESS.path} here or the timer file of a `run`, got none; set --timers ADDRESS. "
+            "For an installation, run the command in a Pod of `timers`, or of `standalone`: "
+            "kubectl -n ttl-after-finished exec POD -- ttl-after-finished timers ls"
+        )
+    listed = printable(", ".join(f"sqlite:{one}" for one in found))
+    raise TtlError(f"expected the timer file of one `run`, got {len(found)}; set --timers to one of them: {listed}")
+
+
+def make_path_of_run(server: str, *, dry_run: bool) -> Path:
+    """Return one file for each cluster: a timer of another cluster would find no object, and would be dropped.
+
+    Raises:
+        TtlError: The folder cannot be created.
+    """
+    digest = hashlib.sha256(server.encode()).hexdigest()[:12]
+    try:
+        folder = _folder_of_run()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise TtlError(f"cannot create the folder of the timer file: {error}; set --timers sqlite:FILE") from None
+    return folder / f"timers-{digest}{_DRY_RUN if dry_run else ''}.db"
+
+
+def _folder_of_run() -> Path:
+    return state_folder() / "ttl-after-finished"
 
 
 async def read_pages(timers: PendingTimers, wanted: TimerFilter = EVERY_TIMER) -> AsyncIterator[TimerPage]:

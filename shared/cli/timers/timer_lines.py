@@ -9,6 +9,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from shared.core.traceparent import TRACEPARENT
 from shared.errors import TtlError
 from shared.messages import Timer
 
@@ -31,6 +32,17 @@ def first_line() -> str:
 def timer_line(timer: Timer) -> str:
     """Return the line of a timer: the data of `timer.fired`."""
     return timer.model_dump_json(by_alias=True, warnings=False)  # the purpose may be of a later version
+
+
+def exported_line(timer: Timer) -> str:
+    """Return the line of a timer in an export: also with the span that set it, which is no data of `timer.fired`."""
+    line = timer_line(timer)
+    return f'{line[:-1]},"{TRACEPARENT}":"{timer.traceparent}"}}' if timer.traceparent else line
+
+
+def change_line(change: str, timer: Timer) -> str:
+    """Return the line of a change: the data of the timer, after what happened to it."""
+    return f'{{"change":"{change}",{timer_line(timer)[1:]}'
 
 
 def last_line(count: int) -> str:

@@ -118,4 +118,4 @@ def _column(one: UsageFinding) -> str:
 
 def _is_audit(one: UsageFinding) -> bool:
     rule = one.decision.facts.rule
-    return rule is not None and rule.unused is not None and rule.unused.audit
+    return rule is not None and rule.audits_unused

@@ -153,7 +153,7 @@ def _facts(one: UsageFinding) -> Iterator[tuple[str, str]]:
     if since := one.unused_since:
         yield "unused", f"since {describe_instant(since, one.now)}"
     if facts.rule and facts.rule.unused:
-        audit = ", audit only" if facts.rule.unused.audit else ""
+        audit = ", audit only" if facts.rule.audits_unused else ""
         yield "ttl", f"{format_duration(facts.rule.unused.ttl)}, by policy rule {facts.rule.name}{audit}"
     if facts.rule and facts.rule.archive:
         yield "archive", f"{facts.rule.archive.to}: the object is stored there before it is deleted"

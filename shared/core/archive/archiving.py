@@ -19,6 +19,7 @@ class Archiving:
         logs: Whether the logs of Pods are archived.
         children: Whether the objects that it owns are archived.
         native: Whether another archiver marks the objects itself, so that nothing has to be stored.
+        audit: Whether the rule has `audit: true`, so that nothing is stored, and the object is kept.
     """
 
     to: str
@@ -28,6 +29,7 @@ class Archiving:
     logs: bool = False
     children: bool = True
     native: bool = False
+    audit: bool = False
 
     def is_met_by(self, *, children: bool, logs: bool) -> bool:
         """Return whether an object that was stored with children or logs, or without, is stored as it is wanted."""

@@ -13,7 +13,7 @@ from shared.core.archive.archiving import Archiving
 from shared.core.archive.gate import find_archive_fact
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
 from shared.core.case import Case, is_of_kind
-from shared.core.decide import NOT_AHEAD, Ignore
+from shared.core.decide import NOT_AHEAD, Ignore, find_audit
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import KindRule
@@ -38,11 +38,11 @@ ArchiveDecision = Ignore | ToArchive
 def decide_archive(  # noqa: PLR0913 - the arguments of decide
     obj: Any,
     rule: KindRule,
-    now: datetime,  # noqa: ARG001 - the decision is the same at any time
+    now: datetime,
     context: Context = NOTHING_KNOWN,
     *,
     finish: Finish | None = None,
-    ahead: timedelta = NOT_AHEAD,  # noqa: ARG001 - as above
+    ahead: timedelta = NOT_AHEAD,  # noqa: ARG001 - the decision is the same at any time
 ) -> ArchiveDecision:
     """Decide whether one object is archived; the arguments are those of `shared.core.decide.decide`.
 
@@ -67,12 +67,15 @@ def decide_archive(  # noqa: PLR0913 - the arguments of decide
         return Ignore(unread, Facts(case.finish))
     except UnreadableRuleError as error:
         return Ignore(Reason.INVALID_POLICY, Facts(case.finish, problem=str(error), unanswered=error.source))
-    return Ignore(Reason.NO_ARCHIVE, Facts(case.finish)) if archiving is None else _decide_wanted(case, archiving)
+    return Ignore(Reason.NO_ARCHIVE, Facts(case.finish)) if archiving is None else _decide_wanted(case, archiving, now)
 
 
-def _decide_wanted(case: Case, archiving: Archiving) -> ArchiveDecision:
+def _decide_wanted(case: Case, archiving: Archiving, now: datetime) -> ArchiveDecision:
     fact = find_archive_fact(case, archiving)
-    facts = Facts(case.finish, archiving=archiving, archived=fact)
+    audited_by = archiving.rule if archiving.audit else ""
+    facts = Facts(case.finish, archiving=archiving, archived=fact, audited_by=audited_by)
+    if find_audit(facts, now, NOT_AHEAD) is not None:
+        return Ignore(Reason.AUDIT_ONLY, facts)
     if fact is not None and fact.acknowledged_at is not None:
         return Ignore(Reason.ARCHIVED, facts)
     if archiving.native:  # only that archiver can store the object

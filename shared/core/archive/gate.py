@@ -37,6 +37,8 @@ def apply_gate(case: Case, facts: Facts) -> tuple[Reason | None, Facts]:
         return Reason.INVALID_POLICY, replace(facts, problem=str(error), unanswered=error.source)
     if archiving is None:
         return None, facts
+    if archiving.audit:
+        return None, replace(facts, archiving=archiving, audited_by=archiving.rule)
     fact = find_archive_fact(case, archiving)
     problem = fact.problem if fact is not None else ""
     facts = replace(facts, archiving=archiving, archived=fact, problem=problem or facts.problem)

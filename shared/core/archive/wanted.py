@@ -87,9 +87,8 @@ def _find_by_rule(case: Case) -> Archiving | None:
         return None
     wanted, target = rule.archive, case.context.policy.archives.get(rule.archive.to)
     is_native = target is not None and target.native is not None
-    return Archiving(
-        wanted.to, rule.source, rule.name, wanted.grace, logs=wanted.logs, children=wanted.children, native=is_native
-    )
+    settings = Archiving(wanted.to, rule.source, rule.name, wanted.grace, native=is_native, audit=rule.audit)
+    return replace(settings, logs=wanted.logs, children=wanted.children)
 
 
 def _annotated(case: Case, value: str, by_rule: Archiving | None, *, is_of_namespace: bool) -> Archiving:
@@ -109,7 +108,7 @@ def _annotated(case: Case, value: str, by_rule: Archiving | None, *, is_of_names
         expected = f"expected an archive that stores a {case.rule.kind}: Tekton Results stores only its own kinds"
         raise InvalidArchiveError(f"{_source()}: {expected}, got {quote(value)}")
     source = _source() + (" of the namespace" if is_of_namespace else "")
-    return replace(by_rule or _NO_SETTINGS, to=to, source=source, native=is_native)
+    return replace(by_rule or _NO_SETTINGS, to=to, source=source, native=is_native, audit=False)
 
 
 def _source() -> str:

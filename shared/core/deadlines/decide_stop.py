@@ -13,7 +13,7 @@ from typing import Any
 from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE
 from shared.core.deadlines.evaluate_stop import evaluate_stop
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED
-from shared.core.decide import NOT_AHEAD, Ignore, Wait, find_wait
+from shared.core.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_wait
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
 from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
@@ -52,7 +52,9 @@ def decide_stop(  # noqa: PLR0913 - all inputs of a decision
     reason, facts = evaluate_stop(obj, rule, context, finish=finish)
     if reason is not None or facts.due_at is None:
         return Ignore(reason or Reason.START_TIME_UNKNOWN, facts)
-    return find_wait(facts.due_at, facts, now, ahead) or Stop(facts.due_at, Reason.DEADLINE_EXCEEDED, facts)
+    if wait := find_wait(facts.due_at, facts, now, ahead):
+        return wait
+    return find_audit(facts, now, ahead) or Stop(facts.due_at, Reason.DEADLINE_EXCEEDED, facts)
 
 
 def may_stop(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:

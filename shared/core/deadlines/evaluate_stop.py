@@ -94,7 +94,8 @@ class _Running:
             at, moved_by = replace(deadline, after=longest).due_at(self.run.started_at), _MAXIMUM
         action = self.case.annotations.get(ON_DEADLINE) or (rule.on_deadline if rule else None)
         active = DeadlineFacts(deadline, self.run.started_at, moved_by, mark=self.mark, deletes=action == "delete")
-        return Facts(self.case.finish, due_at=at, policy_rule=rule, active=active)
+        audited_by = rule.name if rule is not None and rule.audit else ""
+        return Facts(self.case.finish, due_at=at, policy_rule=rule, active=active, audited_by=audited_by)
 
     def is_stopped(self) -> bool:
         """Return whether the object already has what a stop would write, and no person suspended it."""

@@ -37,6 +37,8 @@ A policy is one YAML file:
         notBefore: 10m               # ... early, but each at least so long after its finish; 10m is the default
         archive: {to: main, grace: 24h, logs: false, children: true}   # archived before it is deleted. Not with age
         unused: {ttl: 7d, audit: true}   # of Secrets and ConfigMaps only, beside archive: see shared.core.policy.unused
+        warn: 1h                     # before the object is due, the event object.warned is sent; needs a ttl
+        audit: true                  # only reports what the rule would delete, stop, archive or mark
 
 If a field should not limit a rule, leave it out: an empty list or mapping is rejected, except for `owners` and `rules`.
 
@@ -44,6 +46,10 @@ minAge, keepLast, keepLastFailed, onDispatched, maxCount, whenQuotaAbove and arc
 matches, whichever source sets its TTL. A rule without a ttl sets only these. If several rules match, the largest
 minAge counts. The first rule with keepLast or keepLastFailed counts, and so do the first with onDispatched, with
 maxCount, with whenQuotaAbove, and with archive.
+
+audit changes no precedence: a rule with audit that sets the TTL, the deadline or the archive of an object applies, and
+the rules after it do not. The object is then kept, and reported once it is due. If only a limit of a rule with audit
+makes the object due, the object is reported, and still deleted when its own TTL is over.
 
 maxCount and whenQuotaAbove delete no object that a hold, an exempt namespace, `never`, keepLast or minAge keeps. For
 owners and dispatchers, they count as the ttl of a policy rule. Objects that are kept fill the group, too: the newest

@@ -18,7 +18,8 @@ from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.policy.matching import Duration, Match
 from shared.core.policy.outcome_ttl import AnyDeadline, AnyLasting
 from shared.core.policy.percents import Percent
-from shared.core.policy.unused import RuleUnused, check_unused
+from shared.core.policy.rule_checks import check_rule
+from shared.core.policy.unused import RuleUnused
 from shared.core.ttl.ttl import Ttl
 
 NOT_BEFORE = timedelta(minutes=10)
@@ -123,61 +124,32 @@ class PolicyRule(RuleModel):
         description="Archives an object before it is deleted, whatever sets its TTL. Of the rules that match, the "
         "first with an archive counts. It cannot be combined with match.age.",
     )
+    warn: Duration | None = Field(
+        default=None,
+        description="How long before an object is due the event object.warned is sent, at least once. Needs a ttl. If "
+        "the TTL is shorter, it is sent at once. An object that a limit makes due early is deleted without it.",
+    )
+    audit: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether objects are only reported. What the rule would have deleted, stopped, archived or marked "
+        "is kept, and the rules after it do not apply instead.",
+    )
     unused: RuleUnused | None = Field(
         default=None,
         description="Deletes Secrets and ConfigMaps to which nothing refers any more, in the namespaces that opt in. "
-        "Of the rules that match, the first with unused counts. Beside it, only archive can be set.",
+        "Of the rules that match, the first with unused counts. Beside it, only archive and audit can be set.",
     )
 
     @checked(mode="after")
     def _is_consistent(self) -> Self:
-        if self.unused is not None:
-            names = {type(self).model_fields[name].alias or name for name in self.model_fields_set}
-            check_unused(names, self.match, self.archive)
-            return self
-        if self.ttl is None and self.active_deadline is None and self.archive is None and not self.constrains:
-            fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge, onDispatched"
-            fields += ", archive and unused"
-            raise ValueError(f"expected at least one of {fields}")
-        if self.on_deadline and self.active_deadline is None:
-            raise ValueError("onDeadline: expected an activeDeadline beside it")
-        if self.on_deadline == "delete" and self.archive is not None:
-            raise ValueError("onDeadline: expected stop beside archive: objects are archived when they finish")
-        if not self.counts and self.keep_last_by.by != "namespace":
-            raise ValueError("keepLastBy: expected keepLast or keepLastFailed beside it")
-        self._check_age()
-        self._check_deletion()
-        self._check_limits()
+        check_rule(self)
         return self
 
-    def _check_age(self) -> None:
-        if self.match.age is None:
-            return
-        if self.active_deadline is not None:
-            raise ValueError("activeDeadline: expected no age in match; the deadline counts from the start")
-        if self.on_dispatched:
-            raise ValueError("onDispatched: expected no age in match; set minAge to keep such objects for a time")
-        if self.archive is not None:
-            raise ValueError("archive: expected no age in match; objects are archived when they finish")
-
-    def _check_deletion(self) -> None:
-        if self.ttl is not None or self.limits:
-            return
-        if self.on_owned and self.active_deadline is None:
-            raise ValueError("onOwned: expected a ttl, maxCount, whenQuotaAbove or activeDeadline beside it")
-        if self.jitter is not None:
-            raise ValueError("jitter: expected a ttl, maxCount or whenQuotaAbove beside it")
-        if self.propagation and self.on_deadline != "delete":
-            raise ValueError("propagation: expected a ttl, maxCount, whenQuotaAbove or onDeadline: delete beside it")
-
-    def _check_limits(self) -> None:
-        kept = max(self.keep_last or 0, self.keep_last_failed or 0)
-        if self.max_count is None and self.count_by.by != "namespace":
-            raise ValueError("countBy: expected maxCount beside it")
-        if self.max_count is not None and self.count_by == self.keep_last_by and self.max_count < kept:
-            raise ValueError(f"maxCount: expected at least {kept}, which the rule keeps, got {self.max_count}")
-        if self.not_before is not None and self.when_quota_above is None:
-            raise ValueError("notBefore: expected whenQuotaAbove beside it")
+    @property
+    def audits_unused(self) -> bool:
+        """Return whether unused objects are only reported."""
+        return self.audit or (self.unused is not None and self.unused.audit)
 
     @property
     def counts(self) -> bool:

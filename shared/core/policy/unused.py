@@ -5,7 +5,8 @@
       audit: true      # report what would be deleted, and delete nothing
     archive: {to: main, grace: 24h}   # beside it: store each object in an archive before its deletion
 
-A rule with `unused` names its kinds, matches only Secrets and ConfigMaps, and sets nothing but `archive` beside it. It
+A rule with `unused` names its kinds, matches only Secrets and ConfigMaps, and sets nothing but `archive` and `audit`
+beside it. If the rule itself has `audit: true`, objects are not even marked. It
 takes effect in the namespaces of its `match.namespaces`. Without that field, it takes effect in those with the
 annotation `ttlafterfinished.dev/unused: "true"`. A namespace with the value "false" is left alone.
 """
@@ -31,7 +32,7 @@ SECRETS = KindRule(api_versions=("v1",), kind="Secret", plural="secrets", never_
 USAGE_KINDS = Catalogue((CONFIG_MAPS, SECRETS))
 """The kinds of which unused objects are deleted."""
 
-_BESIDE = frozenset({"name", "match", "when", "unused", "archive"})
+_BESIDE = frozenset({"name", "match", "when", "unused", "archive", "audit"})
 
 
 def _check_ttl(ttl: timedelta) -> timedelta:
@@ -67,7 +68,7 @@ def check_unused(fields: Collection[str], match: Match, archive: RuleArchive | N
         ValueError: It sets something else as well, or matches by a field that Secrets and ConfigMaps do not have.
     """
     if beside := sorted({*fields} - _BESIDE):
-        raise ValueError(f"unused: expected only match, when and archive beside it, got {', '.join(beside)}")
+        raise ValueError(f"unused: expected only match, when, archive and audit beside it, got {', '.join(beside)}")
     if archive is not None and (of_archive := archive.model_fields_set & {"logs", "children"}):
         name = min(of_archive)
         raise ValueError(f"archive.{name}: expected only to and grace beside unused, got {name}")

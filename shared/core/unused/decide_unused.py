@@ -236,11 +236,13 @@ def _decide_by_mark(
     facts = replace(facts, marked_at=marked_at, due_at=due_at)
     if now < due_at:
         return WaitUntil(due_at, Reason.SERVER_CLOCK_AHEAD if due_at - now <= ahead else Reason.NOT_DUE, facts)
-    if unused.audit:
+    if facts.rule is not None and facts.rule.audits_unused:
         return Keep(Reason.AUDIT_ONLY, facts)
     is_due = is_confirmed(context.observations, due_at)
     return DeleteUnused(due_at, Reason.UNUSED, facts) if is_due else Keep(Reason.UNCONFIRMED, facts)
 
 
-def _set_mark(obj: Any, at: datetime, reason: Reason, facts: UnusedFacts) -> SetMark:
+def _set_mark(obj: Any, at: datetime, reason: Reason, facts: UnusedFacts) -> SetMark | Keep:
+    if facts.rule is not None and facts.rule.audit:
+        return Keep(Reason.AUDIT_ONLY, facts)
     return SetMark(at, reason, facts, hash_foreign_writes(obj, at))

@@ -6,7 +6,7 @@ contract tests compare its behaviour with a real kube-apiserver. Not implemented
 - admission and schemas: an object's spec is not validated, defaulted or pruned
 - authentication
 - server-side apply, and the strategic merge of lists: a strategic patch is a merge patch
-- conversion: the versions of a custom resource differ only in their apiVersion
+- conversion: the versions of a custom resource differ only in their apiVersion; an Event is in one group only
 - protobuf, except for what kubectl's short commands send
 - kubelets: a deleted Pod without finalizers is gone at once, even if it runs
 """

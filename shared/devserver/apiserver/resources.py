@@ -69,6 +69,11 @@ EVENTS = Resource(
     "", "v1", "events", "Event", short_names=("ev",),
     selectable=(*(f"involvedObject.{f}" for f in ("apiVersion", "kind", "name", "namespace", "uid")), "reason", "type"),
 )  # fmt: skip
+EVENTS_V1 = Resource(
+    "events.k8s.io", "v1", "events", "Event", short_names=("ev",),
+    selectable=("reason", "type", "reportingController", "regarding.name", "regarding.uid"),
+)  # fmt: skip
+"""A real API server shows one Event in both groups; here each group has its own."""
 SECRETS = Resource("", "v1", "secrets", "Secret", selectable=("type",))
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",))
 RESOURCE_QUOTAS = Resource(
@@ -94,8 +99,8 @@ ACCESS_REVIEWS = Resource(
 )
 
 BUILT_IN = (
-    NAMESPACES, PODS, EVENTS, SECRETS, CONFIG_MAPS, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, JOBS, CRON_JOBS, LEASES,
-    CUSTOM_RESOURCE_DEFINITIONS, ACCESS_REVIEWS,
+    NAMESPACES, PODS, EVENTS, EVENTS_V1, SECRETS, CONFIG_MAPS, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, JOBS, CRON_JOBS,
+    LEASES, CUSTOM_RESOURCE_DEFINITIONS, ACCESS_REVIEWS,
 )  # fmt: skip
 
 

@@ -1,13 +1,19 @@
 """The NATS engine under test, over a real nats-server."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import nats as client_library
+from nats.aio.client import Client
 
 from shared.adapters.timers.limits import EngineLimits
 from shared.adapters.timers.nats.engine import NatsTimers
+from shared.adapters.timers.nats.records import schedule_headers
 from shared.adapters.timers.nats.servers import NatsServers
+from shared.adapters.timers.nats.subjects import KeySubjects
 from shared.ports import DurableTimers, Publisher
 from tests.contract.timers.worlds import ShiftedClock, World
 from tests.nats_servers import NatsServer, nats_server
@@ -39,3 +45,36 @@ async def nats(folder: Path) -> AsyncIterator[World]:
     """Timers in a stream of a server."""
     with nats_server(folder / "nats") as server:
         yield world_of(server)
+
+
+@asynccontextmanager
+async def connected(node: NatsServer) -> AsyncIterator[Client]:
+    client = await client_library.connect(node.url)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def answer(node: NatsServer, operation: str, request: Mapping[str, object] | None = None) -> dict:
+    """Call JetStream's API."""
+    async with connected(node) as client:
+        found = await client.request(f"$JS.API.{operation}", json.dumps(request or {}).encode(), timeout=10)
+    result = json.loads(found.data)
+    assert "error" not in result, result
+    return result
+
+
+async def stored(node: NatsServer) -> set[str]:
+    """The subjects of the messages that the server has."""
+    state = (await answer(node, f"STREAM.INFO.{STREAM}", {"subjects_filter": ">"}))["state"]
+    return set(state.get("subjects", ()))
+
+
+async def put(
+    client: Client, key: KeySubjects, subject: str, seconds: float, headers: Mapping[str, str], body: bytes = b""
+) -> int:
+    """Store a schedule of a key as another process, or a server that brings it back, may; return its sequence."""
+    at = datetime.now(UTC) + timedelta(seconds=seconds)
+    sent = {**schedule_headers(at, key.fired), **headers}
+    return (await client.jetstream().publish(subject, body, headers=sent)).seq

@@ -105,7 +105,7 @@ async def test_same_timer_is_one_task_across_processes(setup):
 
 async def test_task_name_has_allowed_characters_and_no_common_prefix(setup):
     names = [next(names_of(setup.timer(f"uid-{n}", purpose=purpose))) for n in range(50) for purpose in Purpose]
-    assert len({name[:8] for name in names}) == 150
+    assert len({name[:8] for name in names}) == 50 * len(Purpose)
     assert all(name.replace("-", "").isalnum() and len(name) <= 500 for name in names)
 
 

@@ -153,9 +153,9 @@ async def test_cancelled_timer_never_starts_after_the_acknowledgement(world: Wor
         heads: Any = engine._heads
         standing = heads.standing
 
-        def note(key: KeySubjects, sequence: int, schedule: str) -> Awaitable[Standing]:
+        def note(key: KeySubjects, *fired: object) -> Awaitable[Standing]:
             began[text_of(key.base.split(".")[2])] = world.clock.now()
-            return standing(key, sequence, schedule)
+            return standing(key, *fired)
 
         heads.standing = note
         timers = [world.timer(f"uid-{n}", 2 + seed.random(), namespace=f"n{n % 9}") for n in range(1_500)]
@@ -233,7 +233,7 @@ async def test_more_cancellations_than_a_page_of_the_server_are_counted(node: Na
         assert isinstance(engine, NatsTimers)
         await engine.set([world.timer("uid-1", 3600)])
         client = await nats.connect(node.url, pending_size=64 * 1024 * 1024)
-        cancelled = (KeySubjects(f"{STREAM}.expire.gone-{n}").cancelled("slot") for n in range(_PAGE_OF_SUBJECTS + 100))
+        cancelled = (KeySubjects(f"{STREAM}.expire.gone-{n}").cancelled(1) for n in range(_PAGE_OF_SUBJECTS + 100))
         for subject in cancelled:
             await client.publish(subject, b"")
         await client.flush(30)

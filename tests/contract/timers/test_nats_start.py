@@ -18,10 +18,11 @@ import pytest
 from shared.adapters.timers.nats.engine import NatsTimers
 from shared.adapters.timers.nats.servers import NatsServers
 from shared.adapters.timers.nats.stream import parse_version
+from shared.devserver.ports import free_port
 from shared.errors import TryLaterError, TtlError
 from tests.contract.timers.nats_world import STREAM, world_of
 from tests.contract.timers.worlds import QUICK, ShiftedClock, Target, until
-from tests.nats_servers import NatsServer, free_port, nats_server
+from tests.nats_servers import NatsServer, nats_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

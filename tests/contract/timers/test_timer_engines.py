@@ -11,8 +11,9 @@ import pytest
 
 from shared.core.timing import backoff_seconds
 from shared.errors import PermanentError, TryLaterError
-from shared.messages import Purpose, Timer, TimerKey
+from shared.messages import Proof, Purpose, Timer, TimerKey
 from shared.ports import DurableTimers, TimerFilter
+from tests.builders import NOW
 from tests.contract.timers.cloudtasks_world import cloudtasks
 from tests.contract.timers.nats_world import nats
 from tests.contract.timers.worlds import QUICK, Engine, World, memory, sqlite, until
@@ -112,6 +113,27 @@ async def test_timer_set_after_its_cancellation_fires(world: World) -> None:
         assert [one.timer for one in world.target.arrived] == [again]
 
 
+@pytest.mark.parametrize("uid", ["uid-1", "uid-2"], ids=["same-object", "other-object"])
+@pytest.mark.parametrize("error", [None, TryLaterError("away")], ids=["accepted", "refused"])
+async def test_timer_set_after_a_cancellation_outlives_the_delivery_of_the_cancelled_one(
+    world: World, uid: str, error: TryLaterError | None
+) -> None:
+    async with world.running() as engine:
+        gate = world.target.hanging["Job"] = asyncio.Event()
+        await engine.set([world.timer("uid-1")])
+        await until(lambda: world.target.attempts, "the delivery that hangs")
+        await engine.cancel([TimerKey("uid-1", "expire")])
+        later = world.timer(uid, 1.5)
+        await engine.set([later])
+        del world.target.hanging["Job"]
+        if error:
+            world.target.errors["Job"] = error
+        gate.set()
+        await asyncio.sleep(0.3)
+        world.target.errors.clear()
+        await until(lambda: later in [one.timer for one in world.target.arrived], "the later timer")
+
+
 async def test_cancelled_retry_does_not_fire(world: World) -> None:
     async with world.running() as engine:
         world.target.errors["Job"] = TryLaterError("away")
@@ -130,9 +152,10 @@ async def test_purposes_of_one_object_have_their_own_timers(world: World) -> Non
         timers = [world.timer("uid-1", 2, purpose=purpose) for purpose in Purpose]
         await engine.set(timers)
         await engine.cancel([TimerKey("uid-1", "enforce")])
-        await until(lambda: len(world.target.arrived) == 2, "two arrivals")
+        others = {*Purpose} - {Purpose.ENFORCE}
+        await until(lambda: len(world.target.arrived) == len(others), "an arrival of each other purpose")
         await asyncio.sleep(0.4)
-        assert {one.timer.purpose for one in world.target.arrived} == {Purpose.EXPIRE, Purpose.ARCHIVE}
+        assert {one.timer.purpose for one in world.target.arrived} == others
 
 
 async def test_timer_in_years_is_kept_as_it_is(world: World) -> None:
@@ -346,3 +369,26 @@ async def test_closed_engine_refuses_to_store(world: World) -> None:
         await engine.set([world.timer("uid-2", 60)])
     with pytest.raises(TryLaterError):
         await engine.cancel([TimerKey("uid-1", "expire")])
+
+
+async def test_traceparent_of_a_timer_survives_a_restart_and_is_that_of_its_replacement(world: World) -> None:
+    traces = [f"00-{digit * 32}-{digit * 16}-01" for digit in "ab"]
+    first, second = (world.timer("uid-1", 2.0).model_copy(update={"traceparent": one}) for one in traces)
+    async with world.running() as engine:
+        await engine.set([first])
+        await engine.set([second])
+        assert [one.traceparent for one in await pages(engine)] == [second.traceparent]
+    async with world.running():
+        await world.arrival("uid-1")
+    assert {one.timer.traceparent for one in world.target.arrived} == {second.traceparent}
+
+
+async def test_proof_of_a_timer_survives_a_restart(world: World) -> None:
+    plain, proof = world.timer("uid-1", 2.0), Proof(resource_version="7", due_at=NOW, signature="a" * 64)
+    timer = plain.model_copy(update={"proof": proof})
+    async with world.running() as engine:
+        await engine.set([timer])
+        assert await pages(engine) == [timer]
+    async with world.running():
+        await world.arrival("uid-1")
+    assert [one.timer for one in world.target.arrived] == [timer]

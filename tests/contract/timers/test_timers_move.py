@@ -8,14 +8,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shared.cli.main import main
+from shared.devserver.ports import free_port
 from tests.builders import ROOT
-from tests.loopback import free_port
 from tests.nats_servers import nats_server
 
 pytestmark = pytest.mark.timeout(60)
 
 TIMERS = 26
 """Timers of the fixture; all are overdue."""
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def use(*words: str) -> Result:
@@ -58,12 +60,13 @@ def test_timers_set_during_the_move_follow_with_the_second_export(
         use("export", "moved.jsonl", "--timers", address)
     use("export", "all.jsonl")
     assert sorted_lines(tmp_path / "moved.jsonl") == sorted_lines(tmp_path / "all.jsonl")
+    assert (tmp_path / "moved.jsonl").read_text().count(f'"traceparent":"{TRACEPARENT}"') == 1
 
 
 def set_meanwhile(folder: Path) -> None:
     """Set a timer of a new object, and replace one that was exported already."""
     form, first, *_, count = map(json.loads, (folder / "timers.jsonl").read_text().splitlines())
-    new = first | {"ref": first["ref"] | {"uid": "set-meanwhile"}}
+    new = first | {"ref": first["ref"] | {"uid": "set-meanwhile"}, "traceparent": TRACEPARENT}
     replaced = first | {"dueAt": "2030-01-01T00:00:00Z"}
     lines = (form, new, replaced, dict.fromkeys(count, 2))
     (folder / "meanwhile.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))

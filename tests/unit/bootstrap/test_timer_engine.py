@@ -1,5 +1,6 @@
 """Which engine TTL_TIMERS selects, and what the engine on Cloud Tasks needs."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.timers.cloudtasks.engine import CloudTasksTimers
 from shared.adapters.timers.sqlite.engine import SqliteTimers
-from shared.bootstrap.timer_engine import build_timers
+from shared.bootstrap.timer_engine import TimerEngine, build_timers
 from tests.builders import ROOT
 from tests.fakes import FakeClock, FakePublisher
 
@@ -44,6 +45,28 @@ async def test_cloud_tasks_without_a_setting_names_the_variable(name):
 )
 async def test_audience_of_a_task_is_that_of_the_callers_or_the_url(environment, audience):
     assert build({**TASKS, **environment})._form.audience == audience
+
+
+async def test_engine_that_failed_is_stopped_like_any_other(monkeypatch, tmp_path):
+    """The end of a process writes its shared state and its journal after that."""
+    is_closed = asyncio.Event()
+
+    async def fail(_self):
+        raise RuntimeError("no disk")
+
+    async def close():
+        is_closed.set()
+
+    monkeypatch.setattr(SqliteTimers, "run", fail)
+    settings = read_settings(environment={"TTL_TIMERS": f"sqlite:{tmp_path}/timers.db"})
+    engine = TimerEngine(settings, FakeClock())
+    engine.start(FakePublisher(), close)
+    with pytest.raises(RuntimeError, match="no disk"):
+        await engine.ended()
+    await engine.stop()
+
+    assert is_closed.is_set()
+    assert engine.timers is None
 
 
 @pytest.mark.parametrize("module", ["shared.bootstrap.process", "shared.bootstrap.timer_engine", "functions"])

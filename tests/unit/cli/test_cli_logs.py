@@ -121,7 +121,7 @@ def test_deletion_that_waits_for_a_finalizer_is_logged_as_accepted(logged):
     )
     telemetry = LogTelemetry()
     telemetry.deleted(deleted, by="sweep")
-    telemetry.deleted(deleted, by="sweep", finalizers=("example.com/backup", "x"))
+    telemetry.deleted(deleted.model_copy(update={"finalizers": ("example.com/backup", "x")}), by="sweep")
     plain, accepted = logged()
     assert " deleted " in plain
     assert " deletion accepted " in accepted

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import shared.cli
 from shared.cli.main import COMMANDS, main
 from tests.builders import COMMAND
+from tests.unit.cli.timers.test_timers_commands import create, timer
 
 CLEAN = {name: None for name in os.environ if name.startswith(("TTL_", "K_SINK"))}
 
@@ -68,6 +69,21 @@ def test_kinds_that_name_no_kind_are_rejected(command, value):
     result = invoke(command, "--kinds", value)
     assert result.exit_code == 2
     assert "--kinds" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "top", "unused", "pending", "watch", "ui", "deleted"])
+@pytest.mark.parametrize("words", [("-n", "ci", "-A"), ("-A", "--namespace=ci")])
+def test_one_namespace_and_all_of_them_are_rejected(command, words):
+    result = invoke(command, *words)
+    assert result.exit_code == 2
+    assert "-A" in result.stderr
+
+
+def test_all_namespaces_is_what_such_a_command_is_about_anyway(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    create(tmp_path / "timers.db", [timer("a")])
+    assert invoke("pending", "-A").output == invoke("pending").output
+    assert "1 timer: 1 expire" in invoke("pending", "-A").output
 
 
 @pytest.mark.parametrize("value", ["Prod", "prod/pods", "prod ", "a,b", "-", "a" * 64])

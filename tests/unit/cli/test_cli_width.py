@@ -15,10 +15,10 @@ from rich.cells import cell_len
 from shared.cli.doctor import _print as print_findings
 from shared.cli.doctor import wrap_finding
 from shared.cli.main import main
-from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import find_all
 from shared.cli.output.width import echo, shorten, terminal_width, wrap, wrap_command
 from shared.cli.plan import _print_comparison
+from shared.cli.planning.plan_table import print_plan
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.doctor.findings import fail, ok, warn
@@ -80,7 +80,7 @@ def test_table_of_kinds_fits_80_columns_and_has_whole_names():
 @pytest.mark.anyio
 @pytest.mark.usefixtures("terminal")
 async def test_plan_fits_80_columns_and_keeps_the_ends_of_names(capsys):
-    print_table((await look(policy_of("ci", "23h59m"))).objects)
+    print_plan((await look(policy_of("ci", "23h59m"))).objects)
     out = capsys.readouterr().out
     assert longest(out) <= 80
     assert "nnnz" in out
@@ -89,7 +89,7 @@ async def test_plan_fits_80_columns_and_keeps_the_ends_of_names(capsys):
 
 @pytest.mark.anyio
 async def test_plan_into_a_pipe_has_whole_names_and_one_line_a_row(capsys):
-    print_table((await look(policy_of("ci", "1h"))).objects)
+    print_plan((await look(policy_of("ci", "1h"))).objects)
     out = capsys.readouterr().out
     assert PLACE in out
     assert "NEXT DUE" in out

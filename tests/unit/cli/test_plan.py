@@ -9,8 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import find_all
+from shared.cli.planning.plan_table import print_plan
 from shared.cli.policies.comparison import Comparison, Count, Term
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.policy_warnings import check_limit, describe_safeguards, find_unused
@@ -377,7 +377,7 @@ async def test_table_fits_80_columns_with_a_time_left_of_four_units(capsys):
     objects = [a_job(1, place="kube-system", complete=ago(1), ttl=90 * 86_400)]
     sight = await find_all(cluster_of(*objects), (JOB,), policies=[NO_POLICY], kinds=KINDS, namespace="")
 
-    print_table(sight.objects)
+    print_plan(sight.objects)
 
     shown = capsys.readouterr().out
     assert "in 89d23h " in shown
@@ -390,11 +390,11 @@ def a_running_job(number, after, **options):
 
 async def test_plan_prints_a_second_table_only_if_objects_have_a_deadline(capsys):
     await_none = await look(cluster_of(a_job(1), a_job(2, complete=ago(60), ttl=30)), NO_POLICY)
-    print_table(await_none.objects)
+    print_plan(await_none.objects)
     assert "STOP NOW" not in capsys.readouterr().out
 
     late, later, held = a_running_job(1, "1s"), a_running_job(2, "9999d"), a_running_job(3, "1s", hold="why")
-    print_table((await look(cluster_of(late, later, held, a_job(4)), NO_POLICY)).objects)
+    print_plan((await look(cluster_of(late, later, held, a_job(4)), NO_POLICY)).objects)
 
     shown = capsys.readouterr().out
     assert "0 due now, 0 due later, 4 kept, of 4 objects" in shown

@@ -73,5 +73,5 @@ def test_decision_without_a_missing_acknowledgement_is_returned_as_it_is():
     held, waiting = Ignore(Reason.HELD, facts), Ignore(Reason.NOT_ARCHIVED, facts)
     assert if_archived(held, NOW) is held
     assert if_archived(waiting, NOW) == Wait(later(60), Reason.NOT_DUE, facts)
-    over_count = replace(waiting, facts=replace(facts, unread=Reason.NOT_ARCHIVED))
+    over_count = replace(waiting, facts=replace(facts, unread=(Reason.NOT_ARCHIVED,)))
     assert isinstance(if_archived(over_count, NOW), Expire)

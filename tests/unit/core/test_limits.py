@@ -21,7 +21,7 @@ class TestMaxCount:
 
     def test_unknown_count_deletes_nothing(self):
         assert decided(DONE, self.POLICY) == ignore("no-ttl")
-        assert facts(DONE, self.POLICY).unread == "over-count"
+        assert facts(DONE, self.POLICY).unread == ("over-count",)
         assert decided(annotated(DONE, ttl="1h"), self.POLICY) == wait(later(3_500))
 
     @pytest.mark.parametrize(
@@ -146,9 +146,81 @@ class TestQuota:
 
     def test_unknown_quota_deletes_nothing_early(self):
         assert decided(DONE, self.POLICY) == wait(later(3_500))
-        assert facts(DONE, self.POLICY).unread == "over-quota"
+        assert facts(DONE, self.POLICY).unread == ("over-quota",)
 
     def test_exempt_namespace_keeps_an_object_of_a_full_quota(self):
         place = namespace_of(namespace(exempt="true"))
 
         assert decided(DONE, self.POLICY, pressure=self.pressed(0), place=place) == ignore("exempt")
+
+
+class TestBothLimits:
+    """maxCount of one rule and whenQuotaAbove of another, on an object with a controller owner."""
+
+    OWNED = owned_by(DONE, "CronJob")
+    BEYOND, WITHIN = Counted(5, 9, ago(20)), Counted(4, 9)
+    FULL = QuotaPressure((QuotaUsage("objects", "count/jobs.batch", hard=50, used=50),), older=0, live=50)
+    ROOM = QuotaPressure((QuotaUsage("objects", "count/jobs.batch", hard=50, used=9),), older=0, live=9)
+    DELETED, KEPT = ("expire", ago(40), "over-quota"), wait(later(3_500))
+
+    def policy(self, count=None, quota=None):
+        ttl = {"ttl": "1h", "whenQuotaAbove": "90%", "notBefore": "1m", "onOwned": "delete"}
+        return rules({"maxCount": 5, **(count or {})}, ttl | (quota or {}))
+
+    @pytest.mark.parametrize(
+        ("known", "expected", "unread"),
+        [
+            ({}, KEPT, ("over-count", "over-quota")),
+            ({"counted": WITHIN}, KEPT, ("over-quota",)),
+            ({"counted": WITHIN, "pressure": ROOM}, KEPT, ()),
+            ({"counted": BEYOND}, KEPT, ("owner-unfinished", "over-quota")),
+            ({"counted": BEYOND, "pressure": ROOM}, KEPT, ("owner-unfinished",)),
+            ({"counted": BEYOND, "pressure": FULL}, DELETED, ()),
+            ({"counted": WITHIN, "pressure": FULL}, DELETED, ()),
+            ({"pressure": FULL}, DELETED, ()),
+            ({"counted": BEYOND, "owner_unfinished": False}, ("expire", ago(100), "over-count"), ()),
+        ],
+    )
+    def test_owner_that_keeps_an_object_from_one_limit_does_not_keep_it_from_the_other(self, known, expected, unread):
+        known = {"owner_unfinished": True} | known
+
+        assert decided(self.OWNED, self.policy(), **known) == expected
+        assert facts(self.OWNED, self.policy(), **known).unread == unread
+
+    def test_owner_may_keep_an_object_from_both_limits(self):
+        policy = rules({"maxCount": 5}, {"whenQuotaAbove": "90%", "notBefore": "1m"})
+        known = {"counted": self.BEYOND, "pressure": self.FULL, "owner_unfinished": True}
+        owned = annotated(self.OWNED, ttl="1h")
+
+        assert decided(owned, policy, **known) == self.KEPT
+        assert facts(owned, policy, **known).unread == ("owner-unfinished",)
+
+    def test_limit_that_only_reports_is_no_obstacle_to_the_other(self):
+        known = {"counted": self.BEYOND, "pressure": self.FULL, "owner_unfinished": True}
+        reporting = self.policy(quota={"audit": True})
+
+        assert decided(self.OWNED, reporting, **known) == ignore("audit-only")
+        assert facts(self.OWNED, reporting, **known).unread == ("owner-unfinished",)
+        deleted = known | {"owner_unfinished": False}
+        assert decided(self.OWNED, reporting, **deleted) == ("expire", ago(100), "over-count")
+
+
+class TestNeverFromAnAge:
+    """A rule whose `never` begins with an age does not keep an object that a limit made due before."""
+
+    POLICY = rules({"match": {"age": "1h"}, "ttl": "never"}, {"maxCount": 5})
+    BEYOND = Counted(5, 9, ago(20))
+
+    @pytest.mark.parametrize(("age", "expected"), [(200, ("expire", ago(100), "over-count")), (4_000, ignore("never"))])
+    def test_limit_takes_effect_before_the_age(self, age, expected):
+        assert decided(created(DONE, ago(age)), self.POLICY, counted=self.BEYOND) == expected
+
+    def test_place_in_the_group_is_asked_for(self):
+        assert facts(created(DONE, ago(200)), self.POLICY).unread == ("over-count",)
+        assert facts(DONE, rules({"ttl": "never"}, {"maxCount": 5})).unread == ()
+
+    def test_quota_keeps_to_objects_that_are_due_some_time(self):
+        policy = rules({"match": {"age": "1h"}, "ttl": "never"}, {"whenQuotaAbove": "90%", "notBefore": "1m"})
+        full = QuotaPressure((QuotaUsage("objects", "count/jobs.batch", hard=50, used=50),), older=0, live=50)
+
+        assert decided(created(DONE, ago(200)), policy, pressure=full) == ignore("never")

@@ -19,7 +19,7 @@ from shared.doctor.activity import (
     check_sweep,
 )
 from shared.doctor.configured import check_settings, check_version, read_known
-from shared.doctor.examine import Variant, is_customized, variant_of
+from shared.doctor.examine import Variant, is_customized, release_of, variant_of
 from shared.doctor.findings import Finding, Level, as_json, fail, ok
 from shared.doctor.rights import Account, accounts_of, report_rights
 from shared.doctor.safeguards import check_safeguards
@@ -179,8 +179,8 @@ def test_subscriber_in_another_namespace_is_not_checked():
 @pytest.mark.parametrize(
     ("filters", "got"),
     [
-        ([{"exact": {"type": Timer.type}}], "timers of expire and enforce and archive"),
-        ([], "timers of expire and enforce and archive"),
+        ([{"exact": {"type": Timer.type}}], "timers of expire and enforce and archive and warn"),
+        ([], "timers of expire and enforce and archive and warn"),
         ([{"exact": {"type": Timer.type, "purpose": "enforce"}}], "timers of enforce"),
         ([{"exact": {"type": "another"}}], "no timer"),
     ],
@@ -188,7 +188,7 @@ def test_subscriber_in_another_namespace_is_not_checked():
 def test_trigger_that_does_not_get_exactly_the_timers_of_its_purpose_fails(filters, got):
     trigger = having(fixture("trigger-ready"), "spec.filters", filters)
     trouble = wrong(check_triggers(inventory(Trigger=[trigger]), PLACE))["Trigger expire"]
-    assert trouble == f"expected a filter for {Timer.type} with purpose: expire, got one that matches {got}"
+    assert trouble == f"expected a filter for {Timer.type} with purpose: expire or warn, got one that matches {got}"
 
 
 def test_filter_in_a_dialect_that_only_knative_evaluates_is_not_checked():
@@ -365,6 +365,21 @@ def test_deployment_with_too_few_ready_pods_fails(spec, status, trouble):
     assert wrong(check_workloads(found, PLACE)).get("Deployment standalone") == trouble
 
 
+@pytest.mark.parametrize(
+    ("spec", "status", "level", "detail"),
+    [
+        ({"replicas": 1}, {"readyReplicas": 1}, Level.OK, "ready, scaled to 0"),  # no Pod is listed
+        ({"replicas": 1}, {}, Level.WARN, "0 of 1 Pods ready"),
+        ({"replicas": 0}, {}, Level.WARN, "scaled to 0"),
+    ],
+)
+def test_page_that_is_down_is_a_warning_since_no_deletion_depends_on_it(spec, status, level, detail):
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "ui"}
+    page = {"metadata": {"name": "ui", "labels": labels}, "spec": spec, "status": status}
+    (finding,) = check_workloads(inventory(Knative_Service=[], Deployment=[page], Pod=[]), PLACE)
+    assert (finding.what, finding.level, finding.detail) == ("Deployment ui", level, detail)
+
+
 def test_deployment_scaled_to_zero_gets_the_scale_command():
     labels = {"app.kubernetes.io/name": "ttl-after-finished"}
     deployment = {"metadata": {"name": "standalone", "labels": labels}, "spec": {"replicas": 0}}
@@ -522,6 +537,7 @@ def test_needed_rights_follow_from_the_kind():
         Right("batch", "jobs", "list"),
         Right("batch", "jobs", "delete"),
         Right("", "events", "create"),
+        Right("events.k8s.io", "events", "create"),
         Right("", "namespaces", "get"),
         Right("", "namespaces", "list"),
         Right("", "resourcequotas", "list"),
@@ -541,6 +557,49 @@ def test_source_needs_only_the_rights_on_its_own_kinds():
     accounts = {one.name: one for one in accounts_of(inventory(), (JOB, POD), Catalogue((JOB, POD)), namespace="ns")}
     assert set(accounts) == {"expire", "source"}
     assert accounts["source"].needs == {Right("batch", "jobs", verb) for verb in ("get", "list", "watch")}
+
+
+@pytest.mark.parametrize(
+    ("rule", "fix"),
+    [
+        (JOB, f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"),
+        (
+            kind_rule("workflows.argoproj.io"),
+            "kubectl ttl kinds manifests workflows.argoproj.io | kubectl apply -f -",
+        ),
+    ],
+    ids=["job", "workflow"],
+)
+def test_missing_right_on_children_gets_the_manifests_of_their_owner(rule, fix):
+    account = Account("archive", "archive", needs_of("archive", (rule,)))
+    allowed = {right: right.resource not in ("pods", "pods/log") for right in account.needs}
+    wrong = {one.what: one.fix for one in report_rights(account, allowed, PLACE) if one.level is Level.FAIL}
+    assert wrong == dict.fromkeys(("rights of archive on pods", "rights of archive on pods/log"), fix)
+
+
+def test_installation_of_helm_is_known_by_its_release():
+    found = inventory()
+    assert release_of(found) == ""
+    service = having(fixture("service-expire"), "metadata.annotations", {"meta.helm.sh/release-name": "cleaner"})
+    assert release_of(inventory(Knative_Service=[service])) == "cleaner"
+
+
+def test_page_without_the_right_on_a_kind_warns():
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "ui"}
+    page = {"metadata": {"name": "ui", "labels": labels}}
+    page |= {"spec": {"template": {"spec": {"serviceAccountName": "reader"}}}}
+    found = inventory(Deployment=[page])
+    accounts = {one.role: one for one in accounts_of(found, (JOB, TRAINJOB), Catalogue((JOB,)), namespace="ns")}
+    account = accounts["ui"]
+    assert account.name == "reader"
+    allowed = {right: right.resource == "jobs" for right in account.needs}
+    for is_named in (True, False):
+        (finding,) = [
+            one for one in report_rights(account, allowed, PLACE, is_named=is_named) if one.level is not Level.OK
+        ]
+        detail = "may not list: the page does not show these objects"
+        assert (finding.level, finding.what, finding.detail) == (Level.WARN, "rights of reader on trainjobs", detail)
+        assert finding.fix == f"kubectl apply -f {ROOT}/knative/components/kind-trainjob/rbac.yaml"
 
 
 def test_missing_right_gets_the_component_of_its_kind():
@@ -607,6 +666,7 @@ def test_kind_without_rights_warns_if_all_kinds_are_enabled():
     levels = {one.what.split()[-1]: one.level for one in report_rights(account, allowed, PLACE, is_named=False)}
     assert levels == of_no_kind | {
         "events": Level.OK,
+        "events.events.k8s.io": Level.OK,
         "namespaces": Level.OK,
         "jobs": Level.FAIL,
         **dict.fromkeys(OF_TRAINJOBS, Level.WARN),
@@ -637,11 +697,11 @@ WITH_SOURCE = "--source=apiserver --namespace=ttl-after-finished | kubectl apply
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("pod", f"{ADD_COMPONENT}/source-apiserver/pod to it"),
+        ("pod", f"{ADD_COMPONENT}/source-apiserver/pod to your overlay"),
         ("workflows.argoproj.io", f"kubectl ttl kinds manifests workflows.argoproj.io {WITH_SOURCE}"),
         (
             "podchaos.chaos-mesh.org",
-            f"{ADD_COMPONENT}/source-watch to it: an ApiServerSource cannot watch this kind",
+            f"{ADD_COMPONENT}/source-watch to your overlay",
         ),
     ],
 )

@@ -195,7 +195,7 @@ async def test_malformed_namespace_is_reported_on_the_namespace():
 
     assert await bench.expire(DONE) is None
 
-    ((ref, reason, message),) = bench.cluster.events
+    ((ref, reason, message),) = bench.telemetry.events
     assert (ref.kind, ref.name, reason) == ("Namespace", "ci", "InvalidPolicy")
     assert message.startswith("everything in it is kept: namespace ci: annotation ttlafterfinished.dev/default-ttl:")
 
@@ -205,7 +205,7 @@ async def test_rule_without_a_result_is_reported_on_the_object():
 
     assert await bench.expire(DONE) is None
 
-    ((ref, reason, message),) = bench.cluster.events
+    ((ref, reason, message),) = bench.telemetry.events
     assert (ref.kind, reason) == ("Job", "InvalidPolicy")
     assert message.startswith("kept: policy rule rule-0: when: ")
 
@@ -215,7 +215,7 @@ async def test_overridden_ttl_is_reported_on_the_object():
 
     await bench.expire(annotated(job(complete=ago(10), ttl=60), ttl="1h"))
 
-    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "OverriddenTtl")]
+    assert [(ref.name, reason) for ref, reason, _ in bench.telemetry.events] == [("build-42", "OverriddenTtl")]
 
 
 async def test_deleted_object_has_no_problem_report():
@@ -224,7 +224,7 @@ async def test_deleted_object_has_no_problem_report():
     await bench.expire(annotated(job(complete=ago(100), ttl=10), ttl="60s"))
 
     assert bench.cluster.names == set()
-    assert bench.cluster.events == []
+    assert bench.telemetry.events == []
 
 
 # sweep

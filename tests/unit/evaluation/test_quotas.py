@@ -78,6 +78,28 @@ async def test_quota_passes_over_objects_that_may_not_go(bench):
     assert (await bench.decide(owned_by(named(3, complete=ago(12)), "Job"))).reason is Reason.OWNER_UNFINISHED
 
 
+@pytest.mark.parametrize(
+    ("owner", "reason"),
+    [
+        (None, Reason.NOT_DUE),  # it is gone: the older object has to go, and its place is enough
+        (job(name="owner", uid="owner-uid"), Reason.OVER_QUOTA),
+        (ForbiddenError("jobs is forbidden"), Reason.NOT_DUE),
+    ],
+    ids=["gone", "unfinished", "unreadable"],
+)
+async def test_younger_object_goes_only_if_the_owner_of_the_older_one_is_known_to_keep_it(bench, owner, reason):
+    bench.policy = PRESSED
+    bench.cluster.put(owned_by(named(3, complete=ago(12)), "Job"))
+    bench.cluster.put(named(4, complete=ago(10)))
+    bench.cluster.put(quota(hard=3, used=2))
+    if isinstance(owner, ForbiddenError):
+        bench.cluster.fail("get", owner, on="owner")
+    elif owner:
+        bench.cluster.put(owner)
+
+    assert (await bench.decide(named(4, complete=ago(10)))).reason is reason
+
+
 async def test_finished_object_returns_those_that_a_quota_lets_go(bench):
     bench.policy = PRESSED
     bench.pile(6)
@@ -86,6 +108,35 @@ async def test_finished_object_returns_those_that_a_quota_lets_go(bench):
     evaluation = await bench.evaluated(named(5, complete=ago(1)))
 
     assert {one.ref.name: one.due_at for one in evaluation.fallen} == {"job-000": ago(6), "job-001": ago(5)}
+
+
+async def test_object_that_a_fact_keeps_from_its_quota_is_not_among_those_that_go_because_of_it(bench):
+    """Timers in the past would fire at once: its own again, and those of two such objects each other's."""
+    bench.policy = PRESSED
+    unread = [owned_by(named(number, complete=ago(12 - number), ttl=3600), "Job") for number in range(2)]
+    for obj in (*unread, named(2, complete=ago(8)), named(3, complete=ago(6)), quota(hard=2, used=4)):
+        bench.cluster.put(obj)
+    bench.cluster.fail("get", ForbiddenError("jobs is forbidden"), on="owner")
+
+    evaluations = [await bench.evaluated(obj) for obj in unread]
+
+    assert [one.decision.reason for one in evaluations] == [Reason.NOT_DUE] * 2
+    assert [[one.ref.name for one in found.fallen] for found in evaluations] == [["job-002"]] * 2
+
+
+async def test_object_whose_owner_cannot_be_read_any_more_is_not_among_those_that_go(bench):
+    """The order of what goes is used for a second, and was made while its owner was known to be gone."""
+    bench.policy = PRESSED
+    first = owned_by(named(0, complete=ago(12), ttl=3600), "Job")
+    for obj in (first, named(1, complete=ago(8)), named(2, complete=ago(6)), quota(hard=2, used=3)):
+        bench.cluster.put(obj)
+    assert [one.ref.name for one in (await bench.evaluated(named(2, complete=ago(6)))).fallen] == ["job-000", "job-001"]
+
+    bench.cluster.fail("get", ForbiddenError("jobs is forbidden"), on="owner")
+    evaluation = await bench.evaluated(first)
+
+    assert evaluation.decision.reason is Reason.NOT_DUE
+    assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
 
 
 async def test_quotas_that_may_not_be_listed_change_no_decision(bench):

@@ -481,7 +481,7 @@ async def test_recreate_loop_keeps_a_name_that_is_recreated_too_often(at):
 
     assert process.last == ("kept", "recreate-loop")
     assert process.telemetry.loops == ["nightly"]
-    (event,) = at.cluster.events
+    (event,) = process.telemetry.events
     assert event[1] == "RecreateLoop"
     assert event[2] == (
         "kept until 2026-03-14T15:19:26Z: deleted 2 times within 10m and back each time; something recreates it"

@@ -15,6 +15,7 @@ import pytest
 
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
+from shared.adapters.events.proof_events import parse_proof
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_lines import WatchEvent
 from shared.adapters.kubernetes.watched_versions import Memory
@@ -27,7 +28,22 @@ from shared.ports import PASSED_OVER, Page, Snapshot
 from shared.source.watch import SWEEP_PAUSE_SECONDS
 from shared.source.watches import REFUSED_SECONDS_MAX, RESTART_SECONDS, SERVED_POLL_SECONDS, KindWatches
 from tests.archives import archiving
-from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod
+from tests.builders import (
+    JOB,
+    NOW,
+    POD,
+    TRAINJOB,
+    ago,
+    annotated,
+    ended,
+    having,
+    job,
+    later,
+    namespace,
+    not_none,
+    owned_by,
+    pod,
+)
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop
 
@@ -116,13 +132,14 @@ class Bench:
         self.kinds = kinds
         self.refusal = None
         self.policies: Any = None
+        self.settings = Settings()
 
     def run(self, seconds=MINUTE):
         """Watch for so long, or until no kind may be watched."""
 
         async def watch():
             config = ProcessConfig(
-                settings=Settings(),
+                settings=self.settings,
                 kinds=self.kinds,
                 catalogue=self.kinds,
                 clock=self.clock,
@@ -167,6 +184,23 @@ def test_finished_object_with_a_ttl_causes_the_event_of_an_apiserversource(bench
     assert event.subject == "/apis/batch/v1/namespaces/ci/jobs/build-42"
     assert event.extensions == {"kind": "Job", "apiversion": "batch/v1", "name": "build-42", "namespace": "ci"}
     assert json.loads(event.data) == changed(DONE).obj
+
+
+def test_event_carries_the_proof_of_the_decision_if_there_is_a_key(bench):
+    bench.settings = Settings(TTL_PROOF_KEY="k" * 32)
+    bench.server.watches["jobs"] = [[changed(DONE), None]]
+    (event,) = bench.run().broker.events
+
+    proof = not_none(parse_proof(event))
+    assert (proof.resource_version, proof.due_at) == ("1042", later(50))
+
+
+def test_event_of_an_object_with_an_owner_carries_no_proof(bench):
+    bench.settings = Settings(TTL_PROOF_KEY="k" * 32)
+    bench.server.watches["jobs"] = [[changed(owned_by(DONE, "CronJob")), None]]
+    (event,) = bench.run().broker.events
+
+    assert parse_proof(event) is None
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,24 @@ def test_filters_select_the_event(filters, expected, tmp_path):
     assert trigger.matches(JOB_ADDED) is expected
 
 
+@pytest.mark.parametrize(("filters", "expected"), FILTERS.values(), ids=FILTERS)
+def test_trigger_that_matches_an_event_may_match_its_type(filters, expected, tmp_path):
+    (trigger,) = read(tmp_path, manifest(filters=filters))
+    assert trigger.may_match(ADD) or not expected
+
+
+@pytest.mark.parametrize("name", ["exact-other-value", "any-of-other-types", "all-with-another-type"])
+def test_trigger_of_other_types_may_not_match_a_type(name, tmp_path):
+    other = {"exact": {"type": UPDATE}}
+    filters = {
+        "exact-other-value": [other],
+        "any-of-other-types": [{"any": [other, {"exact": {"type": "x"}}]}],
+        "all-with-another-type": [{"all": [{"prefix": {"type": "dev."}}, other]}],
+    }
+    (trigger,) = read(tmp_path, manifest(filters=filters[name]))
+    assert not trigger.may_match(ADD)
+
+
 LEGACY = {
     "exact": ({"attributes": {"type": ADD}}, True),
     "other": ({"attributes": {"type": UPDATE}}, False),
@@ -226,7 +244,7 @@ def test_shipped_triggers_deliver_each_type_to_its_functions(type_, functions):
 @pytest.mark.parametrize("purpose", Purpose)
 def test_shipped_triggers_deliver_a_timer_to_the_function_of_its_purpose(purpose):
     event = {**JOB_ADDED, "type": Timer.type, "purpose": purpose.value}
-    assert [trigger.subscriber for trigger in read_triggers(KNATIVE) if trigger.matches(event)] == [purpose.value]
+    assert [trigger.subscriber for trigger in read_triggers(KNATIVE) if trigger.matches(event)] == [purpose.function]
 
 
 @pytest.mark.parametrize("name", ["schedule", "timers", "expire", "enforce", "sweep"])

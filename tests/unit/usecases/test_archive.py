@@ -210,7 +210,7 @@ class TestArchive:
         assert await bench.expiry.expire(timer) is None
 
         assert bench.archive.documents == {}
-        ((_, reason, message),) = bench.cluster.events
+        ((_, reason, message),) = bench.telemetry.events
         assert (reason, message.partition(":")[0]) == ("InvalidArchive", "kept")
 
     async def test_object_that_is_gone_needs_nothing(self, bench):
@@ -265,7 +265,7 @@ class TestArchive:
             await bench.store(bench.put())
 
         assert bench.telemetry.verdicts() == [("failed", type(error).__name__)]
-        assert bench.cluster.events == []
+        assert bench.telemetry.events == []
 
     async def test_bytes_in_flight_are_bounded(self, bench):
         bench.archival = replace(bench.archival, gate=ByteGate(3 * OBJECT_BYTES))
@@ -543,14 +543,14 @@ class TestExpire:
 
         await bench.expire(stored)
 
-        assert [reason for _, reason, _ in bench.cluster.events] == (["NotArchived"] if due_for > 60 else [])
+        assert [reason for _, reason, _ in bench.telemetry.events] == (["NotArchived"] if due_for > 60 else [])
 
     async def test_event_names_the_problem_of_the_archive(self, bench):
         bench.archive.failure = TryLaterError("no route to host")
 
         await bench.expire(bench.put())
 
-        ((_, reason, message),) = bench.cluster.events
+        ((_, reason, message),) = bench.telemetry.events
         assert reason == "NotArchived"
         assert message.endswith("acknowledged this version of it: archive main: no route to host")
 

@@ -280,12 +280,12 @@ async def test_expire_keeps_an_object_with_a_reason(expiry, cluster, telemetry, 
     ],
     ids=["held", "never", "longer", "unfinished"],
 )
-async def test_expire_writes_an_event_about_an_overridden_ttl(expiry, cluster, obj):
+async def test_expire_reports_an_overridden_ttl(expiry, cluster, telemetry, obj):
     cluster.put(obj)
 
     await expiry.expire(fired(due_at=ago(29.5)))
 
-    ((ref, reason, message),) = cluster.events
+    ((ref, reason, message),) = telemetry.events
     assert (ref, reason) == (ref_of(obj), "OverriddenTtl")
     assert "spec.ttlSecondsAfterFinished: 30" in message
     assert "kubectl ttl hold" in message
@@ -300,32 +300,34 @@ async def test_expire_writes_an_event_about_an_overridden_ttl(expiry, cluster, o
     ],
     ids=["no sooner", "due by both", "terminating"],
 )
-async def test_expire_writes_no_event_about_a_ttl_that_is_not_overridden(expiry, cluster, obj):
+async def test_expire_reports_no_ttl_that_is_not_overridden(expiry, cluster, telemetry, obj):
     cluster.put(obj)
 
     await expiry.expire(fired())
 
-    assert cluster.events == []
+    assert telemetry.events == []
 
 
-async def test_expire_writes_an_event_about_an_invalid_ttl(expiry, cluster, telemetry):
+async def test_expire_reports_an_invalid_ttl(expiry, cluster, telemetry):
     cluster.put(annotated(DUE, ttl="soon"))
 
     assert await expiry.expire(fired()) is None
 
-    ((ref, reason, message),) = cluster.events
+    ((ref, reason, message),) = telemetry.events
     assert (ref, reason) == (ref_of(DUE), "InvalidTtl")
     assert "ttlafterfinished.dev/ttl" in message
     assert "soon" in message
     assert telemetry.verdicts() == [("kept", "invalid-ttl")]
 
 
-async def test_expire_keeps_its_verdict_when_an_event_cannot_be_written(expiry, cluster, telemetry):
+async def test_expire_leaves_the_events_about_its_decisions_to_the_journal(expiry, cluster, telemetry):
     cluster.put(annotated(DUE, ttl="soon"))
-    cluster.fail("event", ForbiddenError("events is forbidden"))
 
-    assert await expiry.expire(fired()) is None
-    assert telemetry.problems[0][1]["error"] == "events is forbidden"
+    for _ in range(2):
+        await expiry.expire(fired())
+
+    assert cluster.events == []  # the journal writes one, within limits
+    assert len({one.id for one in telemetry.reports}) == 1
 
 
 @pytest.mark.parametrize("behind", [1.25, 30.0, 3_600.0])
@@ -383,17 +385,20 @@ async def test_expire_reports_and_raises_a_forbidden_delete(expiry, cluster, tel
 
     (record,) = telemetry.records
     assert (record.verdict, record.reason, record.detail) == ("failed", "ForbiddenError", "jobs is forbidden")
-    assert cluster.events == [(ref_of(DUE), "DeletionRefused", "jobs is forbidden")]
+    (refusal,) = telemetry.refusals
+    assert (refusal.ref, refusal.reason, refusal.message) == (ref_of(DUE), "DeletionRefused", "jobs is forbidden")
+    assert cluster.events == []  # the journal writes it, within limits
 
 
-async def test_expire_writes_one_event_for_a_refusal_that_repeats(expiry, cluster):
+async def test_expire_notes_each_refusal_with_its_time(expiry, cluster, clock, telemetry):
     cluster.put(DUE)
     cluster.fail("delete", ForbiddenError("jobs is forbidden"))
     for _ in range(2):
         with pytest.raises(ForbiddenError):
             await expiry.expire(fired())
+        clock.advance(1)
 
-    assert len(cluster.events) == 1
+    assert len({one.id for one in telemetry.refusals}) == 2
 
 
 @pytest.mark.parametrize("verb", ["get", "delete"])
@@ -519,7 +524,7 @@ async def test_expire_reports_a_delete_that_is_refused_twice_although_nothing_ch
 
     assert cluster.counted()["delete"] == 2
     assert telemetry.verdicts() == [("failed", "PermanentError")]
-    assert [reason for _, reason, _ in cluster.events] == ["DeletionRefused"]
+    assert [one.reason for one in telemetry.refusals] == ["DeletionRefused"]
     assert cluster.deleted == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.messages import Purpose
+from shared.messages import Proof, Purpose
 from shared.usecases.schedule import NEW, SETTLED, schedule
 from tests.builders import JOB, POD, ago, annotated, condition, having, job, later, namespace, stamp
 from tests.fakes import FakeClock, FakeTelemetry
@@ -32,10 +32,16 @@ def written(obj: dict[str, Any], seconds: float) -> dict[str, Any]:
     return having(obj, "metadata.managedFields", writes)
 
 
-async def timer_for(obj, *, rule=JOB, place=HOME, policy=NO_POLICY, horizon=timedelta.max):
+async def timer_for(obj, **options):
     """The purpose and the instant of the timer; None for none."""
+    timer = await whole_timer_for(obj, **options)
+    return timer and (timer.purpose, timer.due_at)
+
+
+async def whole_timer_for(obj, proof=None, *, rule=JOB, place=HOME, policy=NO_POLICY, horizon=timedelta.max):
     answer = await schedule(
         obj,
+        proof,
         catalogue=Catalogue((rule, POD)),
         clock=FakeClock(),
         telemetry=FakeTelemetry(),
@@ -46,7 +52,7 @@ async def timer_for(obj, *, rule=JOB, place=HOME, policy=NO_POLICY, horizon=time
     if answer is None:
         return None
     (timer,) = answer.timers
-    return (timer.purpose, timer.due_at)
+    return timer
 
 
 def at(instant):
@@ -202,3 +208,38 @@ async def test_policy_for_a_kind_that_cannot_be_stopped_causes_no_read(seconds):
 
     assert await timer_for(written(running(deadline=None), seconds), rule=CANNOT, policy=policy) is None
     assert await timer_for(written(running(deadline=None), seconds), policy=policy) == at(later(3_000))
+
+
+# Proofs of our watch
+
+PROOF = Proof(resource_version="1042", due_at=later(7_000), signature="a" * 64)
+"""Whether it holds, only `expire` checks."""
+
+
+async def test_timer_carries_the_proof_of_the_event():
+    timer = await whole_timer_for(job(complete=ago(0), ttl=60), PROOF)
+
+    assert (timer.proof, timer.due_at) == (PROOF, later(60))
+
+
+async def test_proof_tells_the_due_time_if_the_namespace_is_unread():
+    """Without it, the object would be read now, since its namespace may shorten the TTL."""
+    obj = job(complete=ago(0), ttl=7_200)
+
+    assert (await whole_timer_for(obj, place=None)).due_at == later(0)
+    timer = await whole_timer_for(obj, PROOF, place=None)
+    assert (timer.proof, timer.due_at) == (PROOF, later(7_000))
+
+
+async def test_proof_sets_no_timer_for_an_object_that_is_kept():
+    assert await whole_timer_for(job(complete=ago(0)), PROOF) is None
+
+
+async def test_proof_sets_no_timer_beyond_the_horizon():
+    obj = job(complete=ago(0), ttl=7_200)
+
+    assert await whole_timer_for(obj, PROOF, place=None, horizon=timedelta(hours=1)) is None
+
+
+async def test_timer_of_a_deadline_carries_no_proof():
+    assert (await whole_timer_for(running(), PROOF)).proof is None

@@ -12,11 +12,12 @@ from shared.core.policy.policy import NO_POLICY
 from shared.core.timing import BACKOFF_SECONDS
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.served import find_served
 from shared.messages import SWEEP_COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
-from shared.usecases import sweep_pages
+from shared.usecases import sweep, sweep_pages
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep_pages import FULL_READS_MAX
+from shared.usecases.sweep_pages import FULL_READS_MAX, LIST_PAUSE_SECONDS_MAX
 from tests.builders import BARE_TRAINJOB, JOB, POD, ago, annotated, ended, having, job, later, namespace, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with
@@ -405,7 +406,7 @@ async def test_sweep_continues_after_a_permanent_error_on_one_object(bench):
 
     assert bench.cluster.names == {"job-002"}
     assert [(record.verdict, record.name) for record in bench.telemetry.records] == [("failed", "job-002")]
-    assert [reason for _, reason, _ in bench.cluster.events] == ["DeletionRefused"]
+    assert [one.reason for one in bench.telemetry.refusals] == ["DeletionRefused"]
 
 
 async def test_sweep_reports_an_invalid_ttl_and_continues(bench):
@@ -415,7 +416,131 @@ async def test_sweep_reports_an_invalid_ttl_and_continues(bench):
     await bench.sweep()
 
     assert bench.cluster.names == {"odd"}
-    assert [reason for _, reason, _ in bench.cluster.events] == ["InvalidTtl"]
+    assert [reason for _, reason, _ in bench.telemetry.events] == ["InvalidTtl"]
+
+
+@pytest.mark.parametrize("verb", ["list", "list-metadata"])
+async def test_sweep_lists_a_kind_once_more_after_a_429(bench, verb, monkeypatch):
+    waited = []
+
+    async def rest(seconds):
+        if seconds:
+            waited.append(seconds)
+            bench.cluster.stop_failing()
+        await sleep(0)
+
+    sleep = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    bench.put(1, complete=ago(60), ttl=30)
+    bench.cluster.put(annotated(trainjob(complete=ago(60)), ttl="0s"))
+    bench.cluster.fail(verb, TryLaterError("429", retry_after_seconds=30, is_overload=True))
+
+    assert await bench.sweep() is None
+
+    assert waited == [LIST_PAUSE_SECONDS_MAX]
+    assert bench.cluster.names == set()
+    assert [reason for reason, _, _ in bench.message] == ["Swept"], "no kind was passed over"
+
+
+async def test_step_that_gets_only_429s_is_repeated_as_a_whole(bench, monkeypatch):
+    """It waits once: with a pause for each kind, its time would be over, and it would pass over some kinds."""
+
+    async def rest(seconds):
+        bench.clock.advance(seconds)
+        await sleep(0)
+
+    sleep = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    monkeypatch.setattr(sweep_pages, "LIST_PAUSE_SECONDS_MAX", 12)  # a step lists for 20 seconds
+    bench.put(1, complete=ago(60), ttl=30)
+    for verb in ("list", "list-metadata"):
+        bench.cluster.fail(verb, TryLaterError("429", retry_after_seconds=30, is_overload=True))
+
+    with pytest.raises(TryLaterError, match="429"):
+        await bench.sweep()
+
+    bench.cluster.stop_failing()
+    assert await bench.sweep() is None
+    assert bench.cluster.names == set()
+
+
+async def test_kind_that_fails_slowly_keeps_no_later_kind_from_its_sweep(bench, monkeypatch):
+    listing = bench.cluster.list_page
+
+    async def time_out(rule, **options):
+        if rule is JOB:
+            bench.clock.advance(30)
+            raise TryLaterError("no answer within 30 s")
+        return await listing(rule, **options)
+
+    monkeypatch.setattr(bench.cluster, "list_page", time_out)
+    bench.cluster.put(annotated(trainjob(complete=ago(60)), ttl="0s"))
+    step = await bench.sweep()
+    while step:
+        step = await bench.sweep(step)
+    assert bench.cluster.names == set()
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+async def test_sweep_ends_although_each_kind_of_its_last_step_fails(bench, monkeypatch, seconds):
+    listing = bench.cluster.list_page
+
+    async def fail_last(rule, **options):
+        if rule is BARE_TRAINJOB:
+            bench.clock.advance(seconds)
+            raise TryLaterError("500: conversion webhook failed", retry_after_seconds=60)
+        if rule in (JOB, POD):
+            bench.clock.advance(11)  # these two take the whole time of the first step
+        return await listing(rule, **options)
+
+    monkeypatch.setattr(bench.cluster, "list_page", fail_last)
+    step = await bench.sweep()
+    assert step.kinds == ("trainer.kubeflow.org/v1alpha1/TrainJob",)
+    assert await bench.sweep(step) is None
+    assert [reason for reason, _, _ in bench.message] == ["SweptInPart"]
+
+
+async def test_kind_that_fails_on_a_later_page_is_passed_over_with_true_counts(monkeypatch):
+    bench = Bench(page_size=2)
+    listing = bench.cluster.list_page
+
+    async def fail_later(rule, **options):
+        if rule is JOB and options.get("continue_token"):
+            raise TryLaterError("500: etcd leader changed")
+        return await listing(rule, **options)
+
+    monkeypatch.setattr(bench.cluster, "list_page", fail_later)
+    bench.put(4, complete=ago(60), ttl=30)
+    assert await bench.sweep(SweepStep(kinds=("batch/v1/Job",))) is None
+    assert len(bench.cluster.names) == 2
+    (counts,) = bench.telemetry.sweeps
+    assert (counts["looked_at"], counts["deleted"]) == (2, 2)
+
+
+async def test_sweep_asks_once_more_after_a_429_what_is_served(bench, monkeypatch):
+    failures = [TryLaterError("429", retry_after_seconds=0, is_overload=True)]
+
+    async def fail_once(*about, **options):
+        if failures:
+            raise failures.pop()
+        return await find_served(*about, **options)
+
+    monkeypatch.setattr(sweep, "find_served", fail_once)
+    bench.put(1, complete=ago(60), ttl=30)
+    assert await bench.sweep() is None
+    assert [reason for reason, _, _ in bench.message] == ["Swept"]
+    assert bench.cluster.names == set()
+
+
+async def test_sweep_that_may_list_nothing_asks_for_the_longest_pause(bench, monkeypatch):
+    monkeypatch.setattr(sweep_pages, "LIST_PAUSE_SECONDS_MAX", 0)
+    bench.cluster.fail("list", TryLaterError("429", retry_after_seconds=30, is_overload=True))
+    bench.cluster.fail("list-metadata", TryLaterError("500", retry_after_seconds=2))
+
+    with pytest.raises(TryLaterError, match="no kind could be listed") as raised:
+        await bench.sweep()
+
+    assert raised.value.retry_after_seconds == 30
 
 
 @pytest.mark.parametrize("error", [TryLaterError("500"), ForbiddenError("pods is forbidden"), PermanentError("400")])
@@ -602,7 +727,7 @@ async def test_sweep_writes_an_event_about_an_overridden_hold(bench):
 
     await bench.sweep()
 
-    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "OverriddenTtl")]
+    assert [(ref.name, reason) for ref, reason, _ in bench.telemetry.events] == [("build-42", "OverriddenTtl")]
     assert bench.cluster.deleted == []
 
 
@@ -782,7 +907,7 @@ async def test_sweep_reports_what_a_running_object_sets_in_vain(bench, obj, even
     bench.cluster.put(obj)
 
     await bench.sweep()
-    assert sorted(reason for _, reason, _ in bench.cluster.events) == events
+    assert sorted(reason for _, reason, _ in bench.telemetry.events) == events
 
 
 async def test_sweep_of_a_kind_by_metadata_reads_only_objects_with_a_deadline(bench):

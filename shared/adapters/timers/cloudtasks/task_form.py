@@ -7,6 +7,7 @@ from google.cloud import tasks_v2
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from shared.adapters.events.cloudevents import event_of, to_http
+from shared.core.traceparent import TRACEPARENT, find_traceparent
 from shared.errors import EventError
 from shared.messages import Timer
 
@@ -81,4 +82,6 @@ def read_timer(task: tasks_v2.Task) -> Timer:
     Raises:
         ValueError: Another program made the task.
     """
-    return Timer.model_validate_json(task.http_request.body)
+    timer = Timer.model_validate_json(task.http_request.body)
+    traceparent = find_traceparent(task.http_request.headers.get(f"ce-{TRACEPARENT}"))
+    return timer.model_copy(update={"traceparent": traceparent}) if traceparent else timer

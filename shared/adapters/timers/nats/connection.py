@@ -4,8 +4,8 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from nats import errors
@@ -13,12 +13,15 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from shared.adapters.timers.nats.acks import Acks, Answer, ApiError
+from shared.adapters.timers.nats.records import headers_of
 from shared.adapters.timers.nats.servers import TLS_MISSING, NatsClient, NatsServers
 from shared.errors import TryLaterError, TtlError
 
 _CONNECT_SECONDS = 3.0
 _RECONNECT_SECONDS = 0.5
+_CANCEL_SECONDS = 0.1
 _NOT_FOUND = 10037
+_NOT_DELETED = 10057  # the stream does not have the message
 _log = logging.getLogger("ttl")
 
 
@@ -33,7 +36,7 @@ class StreamMessage:
     subject: str
     sequence: int
     body: bytes = b""
-    headers: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class NatsConnection:
@@ -87,7 +90,7 @@ class NatsConnection:
         while True:
             try:
                 self._client = self._servers.new_client()
-                await self._client.connect(
+                connecting = self._client.connect(
                     servers=list(self._servers.urls),
                     name="ttl-after-finished timers",
                     allow_reconnect=True,
@@ -100,6 +103,7 @@ class NatsConnection:
                     ping_interval=5,
                     **options,
                 )
+                await _ending_when_cancelled(connecting)
             except (OSError, errors.Error, TimeoutError, ValueError) as error:
                 reason = self._last or str(error)
                 if TLS_MISSING in reason:
@@ -122,14 +126,15 @@ class NatsConnection:
     async def close(self) -> None:
         """Send what waits, and close the connection."""
         self._acks.close()
-        if not self._is_open:
-            return
         if self._client.is_connected:
             try:
                 await self._client.flush(timeout=2)
             except (errors.Error, TimeoutError, OSError):
                 _log.warning("NATS did not take the last acknowledgements; some timers are delivered again")
                 self._client.abort()
+        elif not self._is_open:
+            self._client.abort()  # it did not connect, or not to the end
+            return
         await self._client.close()
 
     async def store(self, subject: str, body: bytes, headers: dict[str, str]) -> asyncio.Future[Answer]:
@@ -165,6 +170,19 @@ class NatsConnection:
         """Read the first message under a filter of subjects from a sequence on; None without one."""
         return await self._read({"next_by_subj": subject, "seq": sequence})
 
+    async def remove(self, subjects: str, last: int) -> int:
+        """Remove what has one of the subjects and a sequence up to the last one; return how many messages."""
+        answer = await self.api(f"STREAM.PURGE.{self._stream}", {"filter": subjects, "seq": last + 1})
+        return int(answer["purged"])
+
+    async def delete(self, sequence: int) -> None:
+        """Remove one message, if the stream still has it."""
+        try:
+            await self.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": sequence, "no_erase": True})
+        except ApiError as error:
+            if error.code != _NOT_DELETED:
+                raise
+
     async def _read(self, request: Mapping[str, Any]) -> StreamMessage | None:
         try:
             found = (await self.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
@@ -174,7 +192,7 @@ class NatsConnection:
             raise
         body = base64.b64decode(found.get("data") or "")
         headers = base64.b64decode(found.get("hdrs") or "").decode(errors="replace")
-        return StreamMessage(found["subject"], found["seq"], body, headers)
+        return StreamMessage(found["subject"], found["seq"], body, headers_of(headers))
 
     async def send(self, subject: str, body: bytes = b"", reply: str = "") -> None:
         """Publish without an answer.
@@ -212,3 +230,19 @@ class NatsConnection:
         self._last = ""
         _log.info("NATS connection restored", extra={"fields": {"stream": self._stream}})
         self.reconnected()
+
+
+async def _ending_when_cancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Await work of the client library, in which a cancellation may get lost.
+
+    `asyncio.wait_for` of Python 3.11, which the library uses, returns its result and drops a cancellation that comes
+    at the same moment. Then the process would not end on SIGTERM.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_CANCEL_SECONDS)
+    task.result()

@@ -13,7 +13,7 @@ from datetime import timedelta
 from shared.adapters.timers.in_flight import FailureLog, drain
 from shared.adapters.timers.limits import EngineLimits
 from shared.adapters.timers.nats.fired import FiredTimer
-from shared.adapters.timers.nats.heads import Heads, NewTimer, Standing
+from shared.adapters.timers.nats.heads import Heads, NewTimer, Standing, cancellation_of
 from shared.adapters.timers.nats.lane import NatsLane
 from shared.adapters.timers.nats.records import body_of
 from shared.errors import TryLaterError
@@ -105,6 +105,9 @@ class NatsDeliveries:
         if not await self._is_current(fired):
             return False
         failed = await self._publish(lane, fired)
+        if fired.replaced and not failed:  # what it replaced may come back: revived.py
+            mark = cancellation_of(fired.key, self._clock.now(), fired.sequence)
+            await self._heads.postpone(mark, fired.sequence, fired.schedule)
         await fired.settle()
         return failed
 
@@ -140,7 +143,8 @@ class NatsDeliveries:
         self._failures.failed(lane.purpose, timer.ref.uid, attempts=attempts, error=error, seconds=seconds)
         counted = timer.model_copy(update={"attempts": attempts})
         at = self._clock.now() + timedelta(seconds=seconds)
-        await self._heads.postpone(NewTimer(fired.key, body_of(counted), at), fired.sequence, fired.schedule)
+        later = NewTimer(fired.key, body_of(counted), at, fired.replaced)
+        await self._heads.postpone(later, fired.sequence, fired.schedule)
 
     async def _give_back(self, surplus: Sequence[tuple[FiredTimer, float]]) -> None:
         for fired, seconds in surplus:
@@ -151,7 +155,7 @@ class NatsDeliveries:
         try:
             at = self._clock.now() + timedelta(seconds=seconds)
             if await self._is_current(fired):
-                later = NewTimer(fired.key, body_of(fired.timer), at)
+                later = NewTimer(fired.key, body_of(fired.timer), at, fired.replaced)
                 await self._heads.postpone(later, fired.sequence, fired.schedule)
                 await fired.settle()
         except TryLaterError as error:

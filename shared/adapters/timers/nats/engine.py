@@ -24,15 +24,17 @@ from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
 from shared.adapters.timers.nats.fired import FiredTimer
 from shared.adapters.timers.nats.heads import Heads, NewTimer, cancellation_of
-from shared.adapters.timers.nats.holding import SIGN_SECONDS, Holding
+from shared.adapters.timers.nats.holding import Holding
 from shared.adapters.timers.nats.lane import NatsLane
 from shared.adapters.timers.nats.pages import Pages
 from shared.adapters.timers.nats.pull import Pull
-from shared.adapters.timers.nats.records import body_of, fire_at, timer_of
+from shared.adapters.timers.nats.records import body_of, fire_at, is_cancellation, timer_of
+from shared.adapters.timers.nats.revived import Revived
 from shared.adapters.timers.nats.room import StreamRoom
 from shared.adapters.timers.nats.servers import NatsServers
 from shared.adapters.timers.nats.stream import START_RETRY_SECONDS, TimerStream
-from shared.adapters.timers.nats.subjects import CANCELLED, FIRED, subjects_of, token_of
+from shared.adapters.timers.nats.stuck import StuckTimers
+from shared.adapters.timers.nats.subjects import CANCELLED, fired_subjects, subjects_of, token_of
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer, TimerKey
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
@@ -73,9 +75,9 @@ class NatsTimers:
         self._connection = NatsConnection(servers, stream)
         self._stream = TimerStream(self._connection, stream, replicas)
         self._room = StreamRoom(self._stream, bytes_max)
-        self._heads = Heads(self._connection, clock)
-        self._pages = Pages(self._connection, stream)
-        self._holding = Holding()
+        self._heads, self._revived = Heads(self._connection, clock), Revived(self._connection)
+        self._stuck = StuckTimers(self._connection, self._heads, self._revived, clock, stream)
+        self._pages, self._holding = Pages(self._connection, stream), Holding()
         self._deliveries = NatsDeliveries(
             publisher, clock, self._heads, limits=limits, jitter=jitter, ended=self._release
         )
@@ -93,9 +95,7 @@ class NatsTimers:
         """
         last = {timer.key: timer for timer in timers}
         now = self._clock.now()
-        new = [
-            NewTimer(subjects_of(self._name, key), body_of(timer), fire_at(timer, now)) for key, timer in last.items()
-        ]
+        new = [NewTimer(subjects_of(self._name, key), body_of(one), fire_at(one, now)) for key, one in last.items()]
         await self._started()
         await self._heads.put(new, await self._room.take(new))
 
@@ -123,13 +123,14 @@ class NatsTimers:
         """
         try:
             purposes = await self._start(self._stream.ensure)
-            self._connection.reconnected = self._restart_pulls
+            self._connection.reconnected = self._on_reconnect
             async with asyncio.TaskGroup() as group:
                 for purpose in purposes:
                     self._add(purpose)
                 for pull in self._pulls:
                     group.create_task(pull.run())
-                group.create_task(self._sign())
+                group.create_task(self._holding.sign())
+                group.create_task(self._stuck.run(purposes))
                 self._ready.set()
                 await self._fire()
         except* TtlError as errors:
@@ -153,19 +154,17 @@ class NatsTimers:
     async def pending(self) -> int:
         """Return the number of timers, those in flight included."""
         await self._started()
-        every, cancelled = await asyncio.gather(
-            self._stream.info(), self._stream.count(f"{self._name}.*.*.{CANCELLED}.*")
-        )
-        return max(0, int(every["messages"]) - int(cancelled))
+        cancelled = await self._stream.count(f"{self._name}.*.*.{CANCELLED}.*")
+        return max(0, int((await self._stream.info())["messages"]) - cancelled)
 
     async def next_due(self) -> datetime | None:
         """Return when the oldest fired timer that is not delivered was due; None without one."""
         await self._started()
-        found = await self._connection.first(f"{self._name}.*.*.{FIRED}", 1)
-        while found:
+        sequence = 1
+        while found := await self._connection.first(fired_subjects(self._name, "*"), sequence):
             with suppress(ValueError):
                 return timer_of(found.body).due_at
-            found = await self._connection.first(f"{self._name}.*.*.{FIRED}", found.sequence + 1)
+            sequence = found.sequence + 1
         return None
 
     async def page(
@@ -211,18 +210,21 @@ class NatsTimers:
             Pull(self._connection, subject, lambda one: self._take(lane, one), lambda: lane.room, self._stream.ensure)
         )
 
-    def _restart_pulls(self) -> None:
+    def _on_reconnect(self) -> None:
+        self._stuck.wake()
         for pull in self._pulls:
             pull.restart()
 
     async def _take(self, lane: NatsLane, message: Msg) -> None:
         """Let a fired timer wait for its delivery."""
-        fired = await self._holding.add(message)
-        if fired is not None and self._closing:
-            await fired.give_back()
-        elif fired is not None:
-            lane.add(fired, time.monotonic())
-            self._wake.set()
+        if is_cancellation(message.headers):
+            await self._revived.end(message)
+        elif fired := await self._holding.add(message):
+            if self._closing:
+                await fired.give_back()
+            else:
+                lane.add(fired, time.monotonic())
+                self._wake.set()
 
     def _release(self, fired: FiredTimer) -> None:
         self._holding.release(fired)
@@ -242,9 +244,3 @@ class NatsTimers:
                 async with asyncio.timeout(self._limits.rest_seconds):
                     await self._wake.wait()
         raise TtlError("the NATS servers closed the connection for good; see the error before this line")
-
-    async def _sign(self) -> None:
-        """Keep what this process holds."""
-        while True:
-            await asyncio.sleep(SIGN_SECONDS)
-            await self._holding.sign()

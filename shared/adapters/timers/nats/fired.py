@@ -20,6 +20,7 @@ class FiredTimer:
         key: The subjects of its key.
         sequence: Its position in the stream.
         schedule: The subject of the schedule that fired it.
+        replaced: The last sequence of what it has replaced; 0 if it replaced no other timer.
         message: The message, to acknowledge it; the newest if the servers delivered it again.
         settled: It was acknowledged, so the stream has it no more.
     """
@@ -28,6 +29,7 @@ class FiredTimer:
     key: KeySubjects
     sequence: int
     schedule: str
+    replaced: int
     message: Msg
     settled: bool = False
 

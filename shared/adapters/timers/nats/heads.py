@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from nats.nuid import NUID
-
 from shared.adapters.timers.nats.acks import Answer, ExpectationError
-from shared.adapters.timers.nats.connection import NatsConnection
-from shared.adapters.timers.nats.records import CANCELLED_FOR, CANCELLED_HEADER, may_leave_fired, schedule_headers
-from shared.adapters.timers.nats.subjects import KeySubjects, is_head
+from shared.adapters.timers.nats.connection import NatsConnection, StreamMessage
+from shared.adapters.timers.nats.contents import contents_of
+from shared.adapters.timers.nats.records import (
+    CANCELLED_FOR,
+    CANCELLED_HEADER,
+    REPLACED_HEADER,
+    SCHEDULER_HEADER,
+    microseconds,
+    schedule_headers,
+)
+from shared.adapters.timers.nats.subjects import KeySubjects, is_cancelled, is_head, order_of
 from shared.errors import TryLaterError
 from shared.ports import Clock
 
@@ -46,19 +52,22 @@ class NewTimer:
         key: The key.
         body: The timer; None cancels the timer of the key.
         at: When it fires.
+        replaced: The last sequence of what it is known to have replaced; 0 if there is none.
     """
 
     key: KeySubjects
     body: bytes | None
     at: datetime
+    replaced: int = 0
 
 
-def cancellation_of(key: KeySubjects, now: datetime) -> NewTimer:
+def cancellation_of(key: KeySubjects, now: datetime, replaced: int = 0) -> NewTimer:
     """Return a schedule without a timer, which takes the place of the timer of a key.
 
-    So a firing that the server has begun, and a retry of a delivery in flight, find that the timer is gone.
+    So a firing that the server has begun, a retry of a delivery in flight, and a timer that a server brings back find
+    that the timer is gone.
     """
-    return NewTimer(key, None, now + CANCELLED_FOR)
+    return NewTimer(key, None, now + CANCELLED_FOR, replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +77,14 @@ class _Found:
     Attributes:
         sequence: The last sequence of the key; 0 if it has nothing.
         head: The subject of its schedule; empty if there is none.
-        clears: Whether what replaces it must remove an older fired message.
+        order: The order of its newest timer or cancellation; 0 without one.
+        differs: Whether it is, or was, another timer than the one that replaces it.
     """
 
     sequence: int = 0
     head: str = ""
-    clears: bool = False
+    order: int = 0
+    differs: bool = False
 
 
 _NOTHING = _Found()
@@ -89,7 +100,6 @@ class Heads:
 
     def __init__(self, connection: NatsConnection, clock: Clock) -> None:
         self._connection, self._clock = connection, clock
-        self._nuid = NUID()
         self._replacing = asyncio.Semaphore(REPLACED_AT_ONCE)
 
     async def put(self, timers: Sequence[NewTimer], full: TryLaterError | None = None) -> None:
@@ -121,7 +131,7 @@ class Heads:
         """Set or cancel a timer whose key has something in the stream."""
         async with self._replacing:
             for attempt in range(_TRIES):
-                found = await self._newest(timer.key)
+                found = await self._newest(timer)
                 if full and not found.sequence:
                     raise full
                 try:
@@ -146,13 +156,16 @@ class Heads:
         Raises:
             TryLaterError: The attempt was not set, or that is unknown.
         """
+        last = sequence
         for attempt in range(_TRIES):
             try:
-                await (await self._send(timer, _Found(sequence)))
+                await (await self._send(timer, _Found(last, order=order_of(schedule))))
             except ExpectationError:
                 await _pause(attempt)
-                if await self.standing(timer.key, sequence, schedule) is Standing.REPLACED:
+                standing, found = await self._look(timer.key, sequence, schedule)
+                if standing is Standing.REPLACED:
                     return False
+                last = max(sequence, found) if standing is Standing.CURRENT else sequence
             else:
                 return True
         raise TryLaterError("the next attempt was not set: other processes set the timer at the same time")
@@ -163,9 +176,8 @@ class Heads:
         This is a read without a quorum. A server that is cut off from most others notices that after up to 10 s. A
         process that is cut off with it may start a delivery meanwhile, although others replaced or cancelled the timer.
 
-        The schedule that replaces a timer may be older than the firing that the server had begun, so a key with another
-        schedule has no fired timer that counts. The leader may not know yet what another server has delivered: then it
-        still has the schedule that fired, or less.
+        The leader may not know yet what another server has delivered: then it still has the schedule that fired, or
+        less.
 
         Args:
             key: The key.
@@ -175,36 +187,60 @@ class Heads:
         Raises:
             TryLaterError: The servers do not answer.
         """
-        newest, head = await asyncio.gather(self._connection.last(key.every), self._connection.last(key.heads))
-        if (newest and newest.sequence > sequence) or (head and head.subject != schedule):
-            return Standing.REPLACED
-        if newest and (newest.sequence == sequence or newest.subject == schedule):
-            return Standing.CURRENT
-        return Standing.UNKNOWN
+        return (await self._look(key, sequence, schedule))[0]
 
-    async def _newest(self, key: KeySubjects) -> _Found:
-        """Read what a key has in the stream."""
-        newest = await self._connection.last(key.every)
+    async def _look(self, key: KeySubjects, sequence: int, schedule: str) -> tuple[Standing, int]:
+        """Return what became of a fired timer, and the last sequence of its key."""
+        found = await contents_of(self._connection, key)
+        last = max((one.sequence for one in found), default=0)
+        if any(_is_later(one, sequence, order_of(schedule)) for one in found):
+            return Standing.REPLACED, last
+        is_there = any(one.sequence == sequence or one.subject == schedule for one in found)
+        return (Standing.CURRENT if is_there else Standing.UNKNOWN), last
+
+    async def _newest(self, timer: NewTimer) -> _Found:
+        """Read what the key of a timer has in the stream."""
+        newest = await self._connection.last(timer.key.every)
         if newest is None:
             return _NOTHING
+        order = _order_of(newest)
         if is_head(newest.subject):
-            return _Found(newest.sequence, newest.subject, may_leave_fired(newest.headers, self._clock.now()))
-        head = await self._connection.last(key.heads)
-        return _Found(newest.sequence, head.subject if head else "", clears=True)
+            was_replaced = is_cancelled(newest.subject) or REPLACED_HEADER in newest.headers
+            return _Found(newest.sequence, newest.subject, order, was_replaced or newest.body != timer.body)
+        head = await self._connection.last(timer.key.heads)
+        if head is None:
+            return _Found(newest.sequence, order=order, differs=True)
+        return _Found(newest.sequence, head.subject, max(order, _order_of(head)), differs=True)
 
     async def _send(self, timer: NewTimer, replaced: _Found) -> asyncio.Future[Answer]:
-        """Send a schedule that replaces what its key has in the stream."""
-        key, slot = timer.key, self._nuid.next().decode()
-        headers = schedule_headers(timer.at, key.fired, clears=replaced.clears)
+        """Send a schedule that replaces what its key has in the stream.
+
+        Its order is the time by the clock of this process. If another process was ahead, it is the next free number.
+        """
+        key, order = timer.key, max(microseconds(self._clock.now()), replaced.order + 1)
+        headers = schedule_headers(timer.at, key.fired)
         headers["Nats-Expected-Last-Subject-Sequence"] = str(replaced.sequence)
         headers["Nats-Expected-Last-Subject-Sequence-Subject"] = key.every
         if replaced.head:
-            headers["Nats-Scheduler"] = replaced.head
+            headers[SCHEDULER_HEADER] = replaced.head
             headers["Nats-Schedule-Next"] = "purge"
+        if gone := replaced.sequence if replaced.differs else timer.replaced:
+            headers[REPLACED_HEADER] = str(gone)
         if timer.body is None:
             headers[CANCELLED_HEADER] = "1"
-            return await self._connection.store(key.cancelled(slot), b"", headers)
-        return await self._connection.store(key.pending(slot), timer.body, headers)
+            return await self._connection.store(key.cancelled(order), b"", headers)
+        return await self._connection.store(key.pending(order), timer.body, headers)
+
+
+def _is_later(message: StreamMessage, sequence: int, order: int) -> bool:
+    """Return whether what is in the stream was set later than a fired timer with this sequence and order."""
+    was_set_after_the_firing = is_head(message.subject) and message.sequence > sequence
+    return was_set_after_the_firing or (_order_of(message), message.sequence) > (order, sequence)
+
+
+def _order_of(message: StreamMessage) -> int:
+    """Return the order of a schedule, or of the schedule that fired a timer."""
+    return order_of(message.subject if is_head(message.subject) else message.headers.get(SCHEDULER_HEADER, ""))
 
 
 def _raise_first(results: Iterable[object]) -> None:

@@ -1,5 +1,6 @@
 """The fired timers that this process holds, by their sequence in the stream."""
 
+import asyncio
 import logging
 from contextlib import suppress
 from datetime import datetime
@@ -8,7 +9,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error
 
 from shared.adapters.timers.nats.fired import FiredTimer
-from shared.adapters.timers.nats.records import is_cancellation, timer_of
+from shared.adapters.timers.nats.records import SCHEDULER_HEADER, replaced_by, timer_of
 from shared.adapters.timers.nats.stream import ACK_SECONDS
 from shared.adapters.timers.nats.subjects import key_subjects
 
@@ -37,7 +38,7 @@ class Holding:
         if held := self._held.get(stored):
             held.message = message  # only the newest delivery can be acknowledged
             return None
-        if stored in self._settled or is_cancellation(message.headers):
+        if stored in self._settled:
             await _drop(message)
             return None
         try:
@@ -46,8 +47,9 @@ class Holding:
             _log.error("fired message dropped", extra={"fields": {"subject": message.subject, "error": str(error)}})
             await _drop(message)
             return None
-        schedule = (message.headers or {}).get("Nats-Scheduler", "")
-        fired = self._held[stored] = FiredTimer(timer, key_subjects(message.subject), stored[0], schedule, message)
+        schedule = (message.headers or {}).get(SCHEDULER_HEADER, "")
+        key, replaced = key_subjects(message.subject), replaced_by(message.headers)
+        fired = self._held[stored] = FiredTimer(timer, key, stored[0], schedule, replaced, message)
         return fired
 
     def release(self, fired: FiredTimer) -> None:
@@ -60,9 +62,11 @@ class Holding:
                 del self._settled[next(iter(self._settled))]
 
     async def sign(self) -> None:
-        """Report to the servers that this process still has the timers that it holds."""
-        for fired in tuple(self._held.values()):
-            await fired.sign()
+        """Report to the servers, again and again, that this process still has the timers that it holds."""
+        while True:
+            await asyncio.sleep(SIGN_SECONDS)
+            for fired in tuple(self._held.values()):
+                await fired.sign()
 
 
 def _stored(message: Msg) -> _Stored:

@@ -5,7 +5,6 @@ resolution of `datetime`, so no time is rounded.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -13,6 +12,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from shared.adapters.timers.stored_extras import read_extras, with_extras
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds
 from shared.errors import EventError
@@ -24,18 +24,29 @@ BODY_BYTES_MAX = 48 * 1024
 CANCELLED_HEADER = "Ttl-Cancelled"
 """Marks what replaces a cancelled timer: it is dropped when it fires."""
 
-CANCELLED_FOR = timedelta(minutes=2)
-"""How long a cancellation stays: longer than the server takes from the start of a firing to its end (20 s for 10^6)."""
+CANCELLED_FOR = timedelta(minutes=5)
+"""How long a cancellation stays: longer than a server takes to write its index (2.5 minutes); see `revived.py`."""
 
-SCHEDULE_HEADER, CLEARS_HEADER = "Nats-Schedule", "Nats-Schedule-Rollup"
+REPLACED_HEADER = "Ttl-Replaced"
+"""The last sequence that the key had when its timer was replaced: what has this sequence or a lower one is gone."""
 
-_AT = re.compile(rf"\n{SCHEDULE_HEADER}: ?@at (\S+)")
+SEQUENCE_DIGITS = 19
+"""The longest sequence that is read; the server counts in 64 bits."""
+
+SCHEDULER_HEADER = "Nats-Scheduler"
+"""In a schedule: the subject of the schedule that it replaces. In a fired message: that of the schedule that fired."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 _LAST = datetime(2200, 1, 1, tzinfo=UTC)  # the server counts nanoseconds in 64 bits, until 2262
 _REF = TypeAdapter(ObjectRef)
 _PURPOSES = {purpose.value: purpose for purpose in Purpose}
+
+
+def microseconds(instant: datetime) -> int:
+    """Return the microseconds since 1970."""
+    return (instant - _EPOCH) // _MICROSECOND
 
 
 def body_of(timer: Timer) -> bytes:
@@ -48,9 +59,10 @@ def body_of(timer: Timer) -> bytes:
         ref = _REF.dump_json(timer.ref).decode()
     except PydanticSerializationError as error:
         raise EventError(f"ref: expected Unicode text, got {timer.ref!r}") from error
-    due_us = (timer.due_at - _EPOCH) // _MICROSECOND
+    due_us = microseconds(timer.due_at)
     purpose = json.dumps(str(timer.purpose))
-    body = f'{{"purpose":{purpose},"dueUs":{due_us},"attempts":{timer.attempts},"ref":{ref}}}'.encode()
+    text = f'{{"purpose":{purpose},"dueUs":{due_us},"attempts":{timer.attempts},"ref":{ref}}}'
+    body = with_extras(text, timer).encode()
     if len(body) > BODY_BYTES_MAX:
         raise EventError(f"ref: expected at most {BODY_BYTES_MAX} bytes, got {len(body)}", status=413)
     return body
@@ -66,11 +78,14 @@ def timer_of(body: bytes) -> Timer:
         fields: dict[str, Any] = json.loads(body)
         # An unknown purpose is from a later version: the timer is delivered as it was set.
         purpose = cast(Purpose, _PURPOSES.get(fields["purpose"], fields["purpose"]))
+        proof, traceparent = read_extras(fields)
         return Timer.model_construct(
             ref=_REF.validate_python(fields["ref"]),
             purpose=purpose,
             due_at=_EPOCH + int(fields["dueUs"]) * _MICROSECOND,
             attempts=min(int(fields["attempts"]), ATTEMPTS_COUNTED_MAX),
+            proof=proof,
+            traceparent=traceparent,
         )
     except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"expected a timer, got {body[:100]!r}") from error
@@ -87,34 +102,29 @@ def fire_at(timer: Timer, now: datetime) -> datetime:
     return max(timer.due_at, now + timedelta(seconds=backoff_seconds(timer.attempts - 1, jitter=1.0)))
 
 
-def schedule_headers(at: datetime, target: str, *, clears: bool) -> dict[str, str]:
-    """Return the headers by which the server fires a message at a time, within the years that the server knows.
+def schedule_headers(at: datetime, target: str) -> dict[str, str]:
+    """Return the headers by which the server publishes a message at a time, within the years that the server knows.
 
     Args:
         at: The time.
-        target: Where the server publishes it.
-        clears: Whether the fired message removes an older fired message of its key that waits. So a timer that was
-            replaced or cancelled is never the newest of its key again. For each such firing, the server writes all
-            that the consumers have not acknowledged.
+        target: The subject under which the server publishes it.
     """
     instant = min(max(at, _FIRST), _LAST).isoformat().replace("+00:00", "Z")
-    headers = {SCHEDULE_HEADER: f"@at {instant}", "Nats-Schedule-Target": target}
-    return headers | {CLEARS_HEADER: "sub"} if clears else headers
+    return {"Nats-Schedule": f"@at {instant}", "Nats-Schedule-Target": target}
 
 
-def may_leave_fired(headers: str, now: datetime) -> bool:
-    """Return whether a fired message of the key may wait, or be about to be stored, although its schedule is replaced.
-
-    Args:
-        headers: The headers of the schedule, as the server stores them.
-        now: The current instant.
-    """
-    if f"\n{CLEARS_HEADER}:" in headers:
-        return True
-    found = _AT.search(headers)
-    return not found or datetime.fromisoformat(found[1]) < now + CANCELLED_FOR
+def headers_of(stored: str) -> dict[str, str]:
+    """Return the headers of a message as the server stores them: a line with the version, then a line for each."""
+    lines = (line.partition(":") for line in stored.splitlines()[1:])
+    return {name: value.strip() for name, _, value in lines if name}
 
 
 def is_cancellation(headers: Mapping[str, str] | None) -> bool:
     """Return whether a fired message replaces a cancelled timer."""
     return bool(headers and CANCELLED_HEADER in headers)
+
+
+def replaced_by(headers: Mapping[str, str] | None) -> int:
+    """Return the last sequence of what a fired message has replaced; 0 if it replaced no other timer."""
+    text = (headers or {}).get(REPLACED_HEADER, "")
+    return int(text) if text.isdecimal() and len(text) <= SEQUENCE_DIGITS else 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.adapters.timers.nats.acks import AbsentJetStreamError, ApiError
 from shared.adapters.timers.nats.connection import NatsConnection
-from shared.adapters.timers.nats.subjects import FIRED, text_of, token_of
+from shared.adapters.timers.nats.subjects import fired_subjects, text_of, token_of
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Purpose
 
@@ -203,14 +203,16 @@ class TimerStream:
         configs = {one["name"]: one["config"] for one in answer.get("consumers") or ()}
         for purpose in Purpose:
             await self._ensure_consumer(token_of(purpose), configs.pop(token_of(purpose), None))
-        later = [name for name, config in configs.items() if config.get("filter_subject") == self._filter(name)]
+        later = [
+            name for name, config in configs.items() if config.get("filter_subject") == fired_subjects(self._name, name)
+        ]
         return (*(str(purpose) for purpose in Purpose), *map(text_of, later))
 
     async def _ensure_consumer(self, name: str, found: Mapping[str, Any] | None) -> None:
         wanted = {
             "durable_name": name,
             "name": name,
-            "filter_subject": self._filter(name),
+            "filter_subject": fired_subjects(self._name, name),
             "ack_policy": "explicit",
             "ack_wait": int(ACK_SECONDS * _NANOSECONDS),
             "max_ack_pending": UNACKNOWLEDGED_MAX,
@@ -222,9 +224,6 @@ class TimerStream:
             return
         request = {"stream_name": self._name, "config": wanted}
         await self._connection.api(f"CONSUMER.DURABLE.CREATE.{self._name}.{name}", request)
-
-    def _filter(self, name: str) -> str:
-        return f"{self._name}.{name}.*.{FIRED}"
 
     def _explain(self, error: ApiError) -> TtlError:
         if error.code in _OFF:

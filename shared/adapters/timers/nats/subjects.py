@@ -1,12 +1,17 @@
 """The subjects of the stream, of which each timer key has three forms.
 
-    STREAM.PURPOSE.UID.pending.SLOT      a schedule: the timer waits
-    STREAM.PURPOSE.UID.cancelled.SLOT    a schedule that replaces a cancelled timer for a while
-    STREAM.PURPOSE.UID.fired             where the server publishes a schedule that is due
+    STREAM.PURPOSE.UID.pending.ORDER      a schedule: the timer waits
+    STREAM.PURPOSE.UID.cancelled.ORDER    a schedule that replaces a cancelled timer for a while
+    STREAM.PURPOSE.UID.fired              where the server publishes a schedule that is due
 
-Each set has a slot of its own. When the server fires a schedule, it removes what is stored under the subject of the
-schedule, even if that was replaced in the meantime. With one subject for all sets, the replacement would be lost:
-nats-server 2.15.2 lost 5,000 of 40,000 timers that were replaced while they fired.
+Each set or cancellation of a key has a number, its order, which is higher than that of what it replaces:
+
+- The sequences in the stream do not say which timer was set later. A fired timer has the sequence of its firing, and a
+  server may fire a newer timer before an older one that it brought back. The order does say it: the server names the
+  subject of the schedule in the fired timer.
+- When the server fires a schedule, it removes what is stored under the subject of the schedule, even if that was
+  replaced in the meantime. With one subject for all sets, the replacement would be lost: nats-server 2.15.2 lost 5,000
+  of 40,000 timers that were replaced while they fired.
 """
 
 import hashlib
@@ -21,6 +26,7 @@ TOKEN_CHARACTERS_MAX = 120
 
 PENDING, CANCELLED, FIRED = "pending", "cancelled", "fired"
 
+_ORDER_DIGITS = 19
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 
@@ -70,13 +76,13 @@ class KeySubjects:
         """Where the server publishes the timer when it is due."""
         return f"{self.base}.{FIRED}"
 
-    def pending(self, slot: str) -> str:
+    def pending(self, order: int) -> str:
         """Return the subject of a schedule."""
-        return f"{self.base}.{PENDING}.{slot}"
+        return f"{self.base}.{PENDING}.{order}"
 
-    def cancelled(self, slot: str) -> str:
+    def cancelled(self, order: int) -> str:
         """Return the subject of the schedule that replaces a cancelled timer."""
-        return f"{self.base}.{CANCELLED}.{slot}"
+        return f"{self.base}.{CANCELLED}.{order}"
 
 
 def subjects_of(stream: str, key: TimerKey) -> KeySubjects:
@@ -88,6 +94,11 @@ def subjects_of(stream: str, key: TimerKey) -> KeySubjects:
     return KeySubjects(f"{stream}.{token_of(key.purpose)}.{token_of(key.uid)}")
 
 
+def fired_subjects(stream: str, consumer: str) -> str:
+    """Return the filter of the fired timers of a consumer; `*` for those of all."""
+    return f"{stream}.{consumer}.*.{FIRED}"
+
+
 def key_subjects(subject: str) -> KeySubjects:
     """Return the subjects of the key that a subject belongs to."""
     return KeySubjects(".".join(subject.split(".")[:3]))
@@ -96,6 +107,12 @@ def key_subjects(subject: str) -> KeySubjects:
 def is_head(subject: str) -> bool:
     """Return whether a message under the subject is a schedule."""
     return not subject.endswith(f".{FIRED}")
+
+
+def order_of(schedule: str) -> int:
+    """Return the order of a schedule by its subject; 0 if another program made it."""
+    text = schedule.rpartition(".")[2]
+    return int(text) if text.isdecimal() and len(text) <= _ORDER_DIGITS else 0
 
 
 def is_cancelled(subject: str) -> bool:

@@ -98,7 +98,8 @@ class SqliteTimers:
             EventError: A reference can never be stored.
         """
         rows = [row_of(timer, self._now_us()) for timer in timers]
-        stored = self._commits.submit(partial(store.put, rows=rows, shortage=self._file.room.shortage))
+        put = partial(store.put, rows=rows, row_ids=self._file.row_ids, shortage=self._file.room.shortage)
+        stored = self._commits.submit(put)
         # A callback, not code after the await: the caller may be cancelled, and the timers are stored nevertheless.
         stored.add_done_callback(lambda done: self._notice(rows, done))
         if shortage := await asyncio.shield(stored):

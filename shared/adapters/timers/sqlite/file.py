@@ -17,7 +17,7 @@ from shared.adapters.timers.sqlite.health import FileHealth, describe_damage
 from shared.adapters.timers.sqlite.lock import keep_private, lock_file
 from shared.adapters.timers.sqlite.migration import migrate
 from shared.adapters.timers.sqlite.schema import prepare
-from shared.adapters.timers.sqlite.store import list_purposes
+from shared.adapters.timers.sqlite.store import list_purposes, new_row_ids
 from shared.errors import TtlError
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
@@ -106,6 +106,7 @@ class TimerFile:
         writer: The connection of the thread that commits.
         reader: The connection of the thread that reads.
         purposes: The purposes of the timers in the file when it was opened.
+        row_ids: Numbers for the new rows of this process; for the thread that commits.
         room: The limits of the file's size.
         health: Whether new timers may be written.
 
@@ -127,6 +128,7 @@ class TimerFile:
                 self.reader = opened.enter_context(_Connection(path, READER_CACHE_KIB))
                 self.reader.execute("PRAGMA query_only = ON")
                 self.purposes = list_purposes(self.reader)
+                self.row_ids = new_row_ids(self.reader)
                 self.room.take_log()
                 self.health = FileHealth(path)
             except (sqlite3.Error, OSError) as error:

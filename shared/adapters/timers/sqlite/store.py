@@ -3,8 +3,9 @@
 Times are integer microseconds since 1970 in UTC, the resolution of `datetime`, so no time is rounded.
 """
 
+import itertools
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -12,6 +13,7 @@ from typing import cast
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from shared.adapters.timers.stored_extras import find_extras, with_extras
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds
 from shared.errors import EventError
@@ -55,7 +57,7 @@ def row_of(timer: Timer, now_us: int) -> Row:
     """
     due_us = to_us(timer.due_at)
     try:
-        ref = _REF.dump_json(timer.ref).decode()
+        ref = with_extras(_REF.dump_json(timer.ref).decode(), timer)
     except PydanticSerializationError as error:
         raise EventError(f"ref: expected Unicode text, got {timer.ref!r}") from error
     fire_us = due_us
@@ -69,9 +71,10 @@ class StoredTimer:
     """A row of the timer file.
 
     Attributes:
+        row_id: The number of the row, which no other row gets while this process owns the file; see `new_row_ids`.
         generation: Counts how often the timer was set; a delivery may end only the generation that it delivered.
         attempts: The attempts of the timer when it was set, plus the failed deliveries since.
-        ref: JSON, decoded only for a delivery.
+        ref: JSON, decoded only for a delivery; beside the fields of the reference it has the extras, if any.
     """
 
     row_id: int
@@ -91,11 +94,14 @@ class StoredTimer:
         """
         # An unknown purpose is from a later version that used the file: the timer is delivered as it was set.
         purpose = cast(Purpose, _PURPOSES.get(self.purpose, self.purpose))
+        proof, traceparent = find_extras(self.ref)
         return Timer.model_construct(
             ref=_REF.validate_json(self.ref),
             purpose=purpose,
             due_at=from_us(self.due_us),
             attempts=min(self.attempts, ATTEMPTS_COUNTED_MAX),
+            proof=proof,
+            traceparent=traceparent,
         )
 
 
@@ -103,12 +109,28 @@ COLUMNS = "id, uid, purpose, due_us, fire_us, attempts, generation, ref"
 """The columns of a `StoredTimer`."""
 
 
-def put(db: sqlite3.Connection, rows: Sequence[Row], shortage: Callable[[sqlite3.Connection], str]) -> str:
+def new_row_ids(db: sqlite3.Connection) -> Iterator[int]:
+    """Return numbers for new rows, greater than those of all rows.
+
+    Without a number of ours SQLite would give a new row that of a deleted one. Then a delivery whose timer was
+    cancelled meanwhile would delete or postpone the new timer.
+    """
+    (last,) = db.execute("SELECT coalesce(max(id), 0) FROM timers").fetchone()
+    return itertools.count(last + 1)
+
+
+def put(
+    db: sqlite3.Connection,
+    rows: Sequence[Row],
+    row_ids: Iterator[int],
+    shortage: Callable[[sqlite3.Connection], str],
+) -> str:
     """Store timers, each in place of the one with its uid and purpose; store all of them, or none.
 
     Args:
         db: A connection within a transaction.
         rows: The timers.
+        row_ids: Of `new_row_ids`.
         shortage: Returns why there is no space for new rows; empty if there is. A replaced row needs no space.
 
     Returns:
@@ -117,10 +139,10 @@ def put(db: sqlite3.Connection, rows: Sequence[Row], shortage: Callable[[sqlite3
     if (why := shortage(db)) and not all(_is_stored(db, row) for row in rows):
         return why
     db.executemany(
-        "INSERT INTO timers (uid, purpose, due_us, fire_us, attempts, ref) VALUES (?, ?, ?, ?, ?, ?)"
+        "INSERT INTO timers (id, uid, purpose, due_us, fire_us, attempts, ref) VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (uid, purpose) DO UPDATE SET due_us = excluded.due_us, fire_us = excluded.fire_us,"
         " attempts = excluded.attempts, generation = generation + 1, ref = excluded.ref",
-        rows,
+        [(next(row_ids), *row) for row in rows],
     )
     return ""
 

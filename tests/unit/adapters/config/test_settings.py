@@ -91,7 +91,7 @@ def test_invalid_value_is_one_sentence_that_names_the_variable(name, value):
 
 @pytest.mark.parametrize("value", ["", " ", "\n"])
 @pytest.mark.parametrize(
-    "name", sorted(str(one.alias) for one in Settings.model_fields.values() if one.alias != "K_SINK")
+    "name", sorted(str(one.alias) for one in Settings.model_fields.values() if str(one.alias).startswith("TTL_"))
 )
 def test_empty_variable_is_rejected(name, value):
     with pytest.raises(SettingsError, match=f"^{name}: expected a value, got an empty one; unset it "):
@@ -138,3 +138,27 @@ def test_any_environment_gives_settings_or_a_settings_error(environment):
 def test_state_folder_follows_xdg():
     assert state_folder({"XDG_STATE_HOME": "/state"}) == Path("/state")
     assert state_folder({}).parts[-2:] == (".local", "state")
+
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "sends_traces", "sends_metrics"),
+    [
+        ({}, False, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False, False),
+        (ENDPOINT, True, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/v1/traces"}, True, False),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c/v1/metrics"}, False, True),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False, True),
+        ({**ENDPOINT, "OTEL_METRICS_EXPORTER": "console"}, True, False),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "console, otlp", "OTEL_METRICS_EXPORTER": ""}, True, True),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "TRUE"}, False, False),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": ""}, True, True),
+    ],
+)
+def test_variables_of_opentelemetry_say_what_is_sent(environment, sends_traces, sends_metrics):
+    settings = read_settings(environment=environment)
+
+    assert (settings.sends_traces, settings.sends_metrics) == (sends_traces, sends_metrics)

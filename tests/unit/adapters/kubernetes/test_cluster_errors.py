@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import socket
 from dataclasses import dataclass, field
 from email.utils import format_datetime
 from typing import Any
@@ -21,6 +20,7 @@ from shared.adapters.kubernetes.transport import API_CONNECTIONS_MAX
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core import jsontext
 from shared.core.objects import ObjectRef, format_instant, ref_of
+from shared.devserver.ports import free_port
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
 from tests.builders import JOB, NOW, POD, having, job
 from tests.loopback import answering_with, elsewhere
@@ -246,6 +246,26 @@ async def test_retry_after_is_bounded(cluster, script, header, seconds):
     assert error.value.retry_after_seconds == seconds
 
 
+@pytest.mark.parametrize(
+    ("code", "header", "message", "is_overload"),
+    [
+        (429, "1", "Too many requests, please try again later.", True),
+        (429, None, "too many", False),
+        (429, "1", 'admission webhook "slow.example.com" denied the request: later', False),
+        (503, "1", "the server is starting", False),
+    ],
+    ids=["priority-and-fairness", "no-retry-after", "webhook", "503"],
+)
+async def test_overload_is_a_429_of_the_api_server_itself(cluster, script, code, header, message, is_overload):
+    headers = {"date": DATE} | ({"retry-after": header} if header else {})
+    script.answers = [{**status(code, message), "headers": headers}]
+
+    with pytest.raises(TryLaterError) as error:
+        await cluster.get(JOB, REF)
+
+    assert error.value.is_overload is is_overload
+
+
 @pytest.mark.parametrize("body", ["<html>Login</html>", "", "[]", "null", '"text"'], ids=lambda text: text[:6])
 async def test_success_without_an_object_raises_try_later(cluster, script, body):
     script.answers = [{"text": body}]
@@ -368,9 +388,7 @@ async def test_deeply_nested_object_is_unreadable(cluster, script):
 
 
 async def test_unreachable_server_raises_try_later(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     cluster = await connected_to(f"http://127.0.0.1:{port}", tmp_path)
     with pytest.raises(TryLaterError, match=f"cannot reach the API server at http://127.0.0.1:{port}"):
         await cluster.check()

@@ -16,14 +16,16 @@ from shared.adapters.telemetry.metrics import Metrics
 from shared.adapters.telemetry.scraping import SCRAPES_MAX
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
+from shared.bootstrap.metrics_server import serve_metrics
 from shared.core.decide import Reason
+from shared.core.forecast import Forecast
 from shared.core.objects import ObjectRef
+from shared.devserver.ports import free_port
 from shared.errors import TryLaterError, TtlError
 from shared.messages import ObjectDeleted, ObjectStopped, SweepStep, Timer
 from shared.ports import Verdict
 from tests.builders import shipped_kinds
 from tests.fakes import FakePublisher, FakeTelemetry
-from tests.loopback import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -164,6 +166,30 @@ def test_last_sweep_of_a_kind_has_its_time():
     assert value(metrics, "ttl_sweep_interval_seconds") == 600
 
 
+def test_forecast_has_a_value_for_each_kind_and_hour():
+    metrics, forecast, now = of(), Forecast(), datetime.now(UTC)
+    for hours in (-1, 0.5, 1.5, 1.6, 50):
+        forecast.add("batch", "Job", now + timedelta(hours=hours), now)
+    metrics.forecast(forecast)
+
+    values = {
+        labels["hour"]: value(metrics, "ttl_forecast_objects", **labels)
+        for labels in series(metrics, "ttl_forecast_objects")
+    }
+    assert list(values) == sorted(values) == [*(f"{hour:02}" for hour in range(25)), "later"]
+    assert {hour: count for hour, count in values.items() if count} == {"00": 1, "01": 1, "02": 2, "later": 1}
+
+
+def test_forecast_of_a_kind_ends_with_its_objects():
+    metrics, forecast, now = of(), Forecast(), datetime.now(UTC)
+    forecast.add("batch", "Job", now, now)
+    forecast.add("", "Pod", now, now)
+    metrics.forecast(forecast)
+    forecast.forget(["batch/v1/Job"])
+    metrics.forecast(forecast)
+    assert {labels["kind"] for labels in series(metrics, "ttl_forecast_objects")} == {"Pod"}
+
+
 @pytest.mark.parametrize(
     ("group", "kind", "label"),
     [
@@ -235,12 +261,13 @@ async def scraped(metrics):
 
 async def test_pending_timers_are_counted_at_each_scrape():
     metrics, engine = of(), Engine()
-    metrics.count_timers(lambda: engine)
+    metrics.count_timers(lambda: engine, "sqlite")
 
     first = await scraped(metrics)
     engine.count, engine.due_at = 0, None
     second = await scraped(metrics)
 
+    assert 'ttl_timer_engine_info{engine="sqlite"} 1.0\n' in first
     assert "ttl_timers_pending 3.0\n" in first
     (line,) = [line for line in first.splitlines() if line.startswith("ttl_timers_next_due_timestamp_seconds ")]
     assert float(line.split()[1]) == DUE.timestamp()
@@ -251,7 +278,7 @@ async def test_pending_timers_are_counted_at_each_scrape():
 @pytest.mark.parametrize("engine", [None, object(), Engine(failure=TryLaterError("locked"))])
 async def test_scrape_without_a_timer_count_has_the_other_metrics(engine):
     metrics = of()
-    metrics.count_timers(lambda: engine)
+    metrics.count_timers(lambda: engine, "sqlite")
 
     text = await scraped(metrics)
 
@@ -325,14 +352,14 @@ async def test_port_in_use_is_one_sentence_that_names_the_setting():
         port = taken.getsockname()[1]
         process = build(read_config(read_settings(environment={"TTL_METRICS_PORT": str(port)})))
         with pytest.raises(TtlError, match=f"^TTL_METRICS_PORT: expected a free port, got {port}: "):
-            process.serve_metrics()
+            serve_metrics(process)
 
 
 async def test_process_without_a_metrics_port_has_no_metrics():
     telemetry = FakeTelemetry()
     config = read_config(read_settings(environment={}), telemetry=telemetry)
 
-    build(config).serve_metrics()()
+    serve_metrics(build(config))()
 
     assert (config.telemetry, config.metrics) == (telemetry, None)
 
@@ -343,7 +370,10 @@ async def test_safeguards_are_measured_and_passed_on():
     for kind in ("Job", "Forged"):
         metrics.delayed(ref(kind), 7.0)
         metrics.recreate_loop(ref(kind))
+    metrics.paced(kind_of("batch", "Job"), 50, before=100, most=100)
     metrics.breaker(is_open=True)
+    assert value(metrics, "ttl_deletion_permits", kind="Job") == 50
+    assert reported.paces == [("jobs.batch", 50)]
     assert value(metrics, "ttl_budget_wait_seconds_sum", kind="Job") == 7.0
     assert value(metrics, "ttl_recreate_loops_total", kind="other") == 1
     assert value(metrics, "ttl_breaker_open") == 1

@@ -89,3 +89,17 @@ def test_namespace_in_which_it_is_unknown_what_is_used_is_logged_once_for_each_c
         ("ci", "Gizmo ci/other"),
         ("ci", "Gizmo ci/one"),
     ]
+
+
+def test_pace_is_logged_when_it_falls_and_when_it_has_recovered(caplog):
+    caplog.set_level(logging.DEBUG, "ttl")
+    (rule,) = shipped_kinds().of("batch", "Job")
+    telemetry = LogTelemetry()
+
+    for before, permits in ((100, 100), (100, 50), (50, 25), (25, 26), (99, 100)):
+        telemetry.paced(rule, permits, before=before, most=100)
+
+    assert [(one.levelname, one.fields) for one in caplog.records] == [
+        ("WARNING", {"kind": "jobs.batch", "in_flight_max": 50}),
+        ("INFO", {"kind": "jobs.batch", "in_flight_max": 100}),
+    ]

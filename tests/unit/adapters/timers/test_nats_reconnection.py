@@ -1,10 +1,13 @@
-"""A NATS server that takes no bytes any more must not keep the process from another one."""
+"""The connection to NATS: it leaves a server that takes no bytes any more, and ends when it is cancelled."""
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
+from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.servers import NatsServers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -29,25 +32,47 @@ class Server:
                     writer.write(b"PONG\r\n")
         except ValueError:  # as after SIGSTOP: the connection stays, and nothing is read any more
             await self.end.wait()
+        except ConnectionError:  # the client has left
+            pass
         finally:
             writer.transport.abort()
 
 
-async def test_client_leaves_a_server_that_takes_no_bytes() -> None:
-    server = Server()
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[str]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    url = f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    client = NatsServers((url,)).new_client()
-    await client.connect(servers=[url], allow_reconnect=True, pending_size=2 * BYTES)
-    await client.publish("x", b"x" * BYTES)
-    await asyncio.sleep(0.2)  # the flusher has handed the bytes to the transport
-
-    await client.force_reconnect()
-    async with asyncio.timeout(30):
-        while server.connections < 2 or not client.is_connected:
-            await asyncio.sleep(0.05)
-
-    await client.close()
+    yield f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     server.end.set()
     listening.close()
     await asyncio.sleep(0.1)
+
+
+async def test_client_leaves_a_server_that_takes_no_bytes() -> None:
+    server = Server()
+    async with serving(server) as url:
+        client = NatsServers((url,)).new_client()
+        await client.connect(servers=[url], allow_reconnect=True, pending_size=2 * BYTES)
+        await client.publish("x", b"x" * BYTES)
+        await asyncio.sleep(0.2)  # the flusher has handed the bytes to the transport
+
+        await client.force_reconnect()
+        async with asyncio.timeout(30):
+            while server.connections < 2 or not client.is_connected:
+                await asyncio.sleep(0.05)
+        await client.close()
+
+
+async def test_connection_ends_at_whatever_step_it_is_cancelled() -> None:
+    async with serving(Server()) as url:
+        connected, steps = False, 0
+        while not connected:
+            connection = NatsConnection(NatsServers((url,)), "ttl-timers")
+            task = asyncio.create_task(connection.open())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            connected = not task.cancel()  # it was connected already
+            await asyncio.wait([task])
+            assert connected or task.cancelled()
+            await connection.close()
+            steps += 1
+        assert steps > 10

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,6 @@ def test_share_is_read_from_the_beginning_of_a_stored_reference(ref: ObjectRef) 
     row = row_of(Timer.model_construct(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=0), 0)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         prepare(db, Path("memory"))
-        put(db, [row], lambda _: "")
+        put(db, [row], count(1), lambda _: "")
         found = Scan(Purpose.EXPIRE, 2**62, (-(2**63), 0)).run(db)
     assert [share for _, share in found.places] == [share_of(ref)]

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.cli.main import main
+from shared.cli.timers.place import make_path_of_run
 from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Message, Purpose, Timer
@@ -299,6 +300,64 @@ ERRORS = {
 def test_error_names_the_field(use: Use, words: list[str], code: int, problem: str) -> None:
     result = use(*words)
     assert (result.exit_code, problem in result.stderr) == (code, True), result.output
+
+
+@pytest.fixture
+def state(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state folder of a user who is in a folder without a timer file."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "timers.db").unlink()
+    return tmp_path / "state"
+
+
+def test_timers_of_run_are_found_without_an_option(use: Use, state: Path) -> None:
+    shutil.copy(FIXTURE, make_path_of_run("https://127.0.0.1:6443", dry_run=False))
+    about = f"timers: sqlite:{make_path_of_run('https://127.0.0.1:6443', dry_run=False)}\n"
+    assert use("ls", "--kind", "Namespace").stderr.startswith(f"{about}1 timer of 26 pending")
+    assert use("export", "all.jsonl").stderr.startswith(f"{about}26 timers exported")
+    assert use("backup", "copy.db").exit_code == 0
+    assert len(list(state.rglob("*.db"))) == 1
+
+
+def test_timers_of_a_dry_run_are_listed_and_not_backed_up(use: Use, state: Path) -> None:
+    assert state
+    shutil.copy(FIXTURE, make_path_of_run("https://127.0.0.1:6443", dry_run=True))
+    assert "1 timer of 26 pending" in use("ls", "--kind", "Namespace").stderr
+    for words in (("export", "all.jsonl"), ("backup", "copy.db")):
+        result = use(*words)
+        assert (result.exit_code, "got only that of a dry run" in result.stderr) == (1, True), result.stderr
+
+
+def test_file_of_a_dry_run_does_not_hide_the_other_one(use: Use, state: Path) -> None:
+    server = "https://127.0.0.1:6443"
+    shutil.copy(FIXTURE, make_path_of_run(server, dry_run=False))
+    make_path_of_run(server, dry_run=True).write_bytes(b"")
+    (state / "ttl-after-finished" / "timers-notes.db").mkdir()
+    assert "1 timer of 26 pending" in use("ls", "--kind", "Namespace").stderr
+
+
+def test_state_folder_that_cannot_be_read_is_one_error(use: Use, state: Path) -> None:
+    state.mkdir()
+    (state / "ttl-after-finished").write_text("a file")
+    result = use("ls")
+    assert (result.exit_code, "cannot look for the timer file of `run`" in result.stderr) == (1, True), result.stderr
+
+
+def test_file_of_one_of_several_runs_has_to_be_named(use: Use, state: Path) -> None:
+    assert state
+    paths = sorted(make_path_of_run(server, dry_run=False) for server in ("https://west", "https://east"))
+    for path in paths:
+        shutil.copy(FIXTURE, path)
+    result = use("ls")
+    assert result.exit_code == 1
+    assert f"got 2; set --timers to one of them: sqlite:{paths[0]}, sqlite:{paths[1]}" in result.stderr
+
+
+@pytest.mark.usefixtures("state")
+def test_without_any_timer_file_the_error_says_where_timers_are(use: Use) -> None:
+    result = use("ls")
+    assert (result.exit_code, "the timer file of a `run`" in result.stderr) == (1, True)
+    assert "kubectl -n ttl-after-finished exec POD -- ttl-after-finished timers ls" in result.stderr
 
 
 def test_damaged_file_is_one_error(use: Use, tmp_path: Path) -> None:

@@ -45,10 +45,10 @@ def test_kind_is_named_by_any_of_its_names(word):
         ({"match": {"kinds": ["jobs"]}}, "match.kinds.0: expected secrets or configmaps beside unused, got 'jobs'"),
         ({"match": {"kinds": ["secrets"], "age": "1d"}}, "expected no age and no owners in match"),
         ({"match": {"kinds": ["secrets"], "owners": []}}, "expected no age and no owners in match"),
-        ({"ttl": "1d"}, "unused: expected only match, when and archive beside it, got ttl"),
+        ({"ttl": "1d"}, "unused: expected only match, when, archive and audit beside it, got ttl"),
         (
             {"keepLast": 3, "minAge": "1d"},
-            "unused: expected only match, when and archive beside it, got keepLast, minAge",
+            "unused: expected only match, when, archive and audit beside it, got keepLast, minAge",
         ),
         ({"unused": {}}, "unused.ttl"),
         ({"unused": {"ttl": "0s"}}, "expected a duration of more than 0"),

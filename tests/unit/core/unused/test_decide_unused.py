@@ -315,6 +315,14 @@ def test_audit_marks_and_does_not_delete():
     assert isinstance(decide(UNMARKED, context(policy=audit)), SetMark)
 
 
+@pytest.mark.parametrize("obj", [UNMARKED, MARKED])
+def test_audit_of_the_rule_itself_neither_marks_nor_deletes(obj):
+    decision = decide(obj, context(policy=unused_policy(audit=True)))
+
+    assert isinstance(decision, Keep)
+    assert decision.reason is Reason.AUDIT_ONLY
+
+
 @pytest.mark.parametrize(
     ("obj", "reason", "resets"),
     [

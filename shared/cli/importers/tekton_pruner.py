@@ -1,0 +1,213 @@
+"""Tekton: the ConfigMaps of the pruner, its annotation, and the pruner of the operator.
+
+Source: tektoncd/pruner pkg/config/config.go, docs/tutorials; tektoncd/operator docs/TektonConfig.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from shared.cli.importers.imported import (
+    Imported,
+    ImportedConfigError,
+    Source,
+    expect_count,
+    expect_mapping,
+    expect_mappings,
+    expect_text,
+)
+from shared.cli.importers.sources import ClusterReads, parse_embedded
+from shared.cli.importers.tekton_operator import import_operator
+from shared.core.objects import get_text, quote
+from shared.core.ttl.durations import format_duration
+
+GLOBAL, GLOBAL_KEY = "tekton-pruner-default-spec", "global-config"
+OF_NAMESPACE, NAMESPACE_KEY = "tekton-pruner-namespace-spec", "ns-config"
+TTL = "pruner.tekton.dev/ttlSecondsAfterFinished"
+LEVELS = ("global", "namespace", "resource")
+
+WANTED = ClusterReads(
+    collections=(
+        ("v1/configmaps", "ConfigMap", {"fieldSelector": f"metadata.name={GLOBAL}"}),
+        ("v1/configmaps", "ConfigMap", {"fieldSelector": f"metadata.name={OF_NAMESPACE}"}),
+        ("operator.tekton.dev/v1alpha1/tektonconfigs", "TektonConfig", {}),
+    )
+)
+
+_RUNS = {
+    "pipelineRuns": ("pipelineruns.tekton.dev", "tekton.dev/pipeline", "pr"),
+    "taskRuns": ("taskruns.tekton.dev", "tekton.dev/task", "tr"),
+}
+_NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The runs that an entry of the configuration is about.
+
+    Attributes:
+        place: Where the entry is.
+        name: Of its rules.
+        match: Beside the kinds.
+        runs: Keys of `_RUNS`.
+        is_in: A CEL expression that is true for the runs of the entry; empty for all runs of a namespace.
+    """
+
+    place: str
+    name: str
+    match: dict[str, Any]
+    runs: tuple[str, ...] = ("pipelineRuns", "taskRuns")
+    is_in: str = ""
+
+
+def read(sources: Sequence[Source], imported: Imported) -> None:
+    """Add rules for the entries of the configuration, the most specific ones first.
+
+    Raises:
+        ImportedConfigError: The configuration is invalid.
+    """
+    imported.differences += [
+        "both count from the finish; a run that failed before it started is kept by the pruner, and deleted here",
+        "a TaskRun of a PipelineRun is deleted with its PipelineRun, as with the pruner",
+        "a history limit counts all runs of a namespace with that outcome, also those that have an entry of their own",
+    ]
+    configs = {one.place: one for one in sources if one.kind == "ConfigMap"}.values()
+    own = [one for one in configs if get_text(one.document, "metadata.name") == OF_NAMESPACE]
+    shared = [one for one in configs if get_text(one.document, "metadata.name") == GLOBAL]
+    read_configs = [(one, parse_embedded(_value(one, GLOBAL_KEY), one.at(f"data.{GLOBAL_KEY}"))) for one in shared]
+    level = next((_level(config, one.at(f"data.{GLOBAL_KEY}")) for one, config in read_configs), None) or LEVELS[-1]
+    for source in own:
+        place = source.at(f"data.{NAMESPACE_KEY}")
+        config, namespace = (
+            parse_embedded(_value(source, NAMESPACE_KEY), place),
+            get_text(source.document, "metadata.namespace"),
+        )
+        if level == LEVELS[0]:
+            imported.note(place, "has no effect: enforcedConfigLevel of the global configuration is global")
+        else:
+            _import_namespace(config, namespace, place, imported, has_selectors=True)
+    for source, config in read_configs:
+        _import_global(config, source.at(f"data.{GLOBAL_KEY}"), level, imported)
+    _note_runs(sources, imported)
+    for source in sources:
+        if source.kind == "TektonConfig":
+            import_operator(source, imported)
+
+
+def _value(source: Source, key: str) -> Any:
+    return expect_mapping(source.get("data") or {}, source.at("data")).get(key, "")
+
+
+def _level(config: dict[str, Any], place: str) -> str | None:
+    level = config.get("enforcedConfigLevel")
+    if level is not None and level not in LEVELS:
+        expected = ", ".join(LEVELS)
+        raise ImportedConfigError(f"{place}: enforcedConfigLevel: expected one of {expected}, got {quote(level)}")
+    return level
+
+
+def _import_global(config: dict[str, Any], place: str, level: str, imported: Imported) -> None:
+    namespaces = expect_mapping(config.get("namespaces") or {}, f"{place}: namespaces")
+    for name, spec in namespaces.items():
+        at = f"{place}: namespaces.{name}"
+        own = expect_mapping(spec or {}, at)
+        if (_level(own, at) or level) == LEVELS[0]:
+            imported.note(at, "has no effect: enforcedConfigLevel is global")
+        else:
+            _import_namespace(own, str(name), at, imported, has_selectors=False)
+    _import_limits(config, _Target(place, "tekton", {}), imported)
+
+
+def _import_namespace(
+    spec: dict[str, Any], namespace: str, place: str, imported: Imported, *, has_selectors: bool
+) -> None:
+    whole = _Target(place, f"tekton-{namespace}", {"namespaces": {"names": [namespace]}})
+    for runs in _RUNS:
+        entries = list(expect_mappings(spec.get(runs), f"{place}: {runs}"))
+        # A name takes precedence over selectors.
+        for at, entry in sorted(entries, key=lambda one: "name" not in one[1]):
+            for target in _targets(entry, replace(whole, place=at, runs=(runs,))):
+                if target.is_in and "name" not in entry and not has_selectors:
+                    imported.note(at, f"has no effect: the pruner reads selectors only in a ConfigMap {OF_NAMESPACE}")
+                else:
+                    _import_limits(entry, target, imported)
+    _import_limits(spec, whole, imported)
+
+
+def _targets(entry: dict[str, Any], whole: _Target) -> Iterator[_Target]:
+    """The runs of an entry: by the name of their pipeline or task, or by each of its selectors."""
+    if "name" in entry:
+        name, label = expect_text(entry["name"], f"{whole.place}.name"), _RUNS[whole.runs[0]][1]
+        match = {**whole.match, "labels": {"matchLabels": {label: name}}}
+        yield replace(whole, name=f"{whole.name}-{name}", match=match, is_in=_has("labels", {label: name}))
+        return
+    for place, selector in expect_mappings(entry.get("selector"), f"{whole.place}.selector"):
+        labels = expect_mapping(selector.get("matchLabels") or {}, f"{place}.matchLabels")
+        annotations = expect_mapping(selector.get("matchAnnotations") or {}, f"{place}.matchAnnotations")
+        tests = [_has("labels", labels), _has("annotations", annotations)]
+        match = {
+            **whole.match,
+            **({"labels": {"matchLabels": labels}} if labels else {}),
+            **({"annotations": annotations} if annotations else {}),
+        }
+        name = "-".join(map(str, [*labels.values(), *annotations.values()]))
+        yield replace(
+            whole, place=place, name=f"{whole.name}-{name}", match=match, is_in=" && ".join(filter(None, tests))
+        )
+
+
+def _has(field: str, wanted: dict[str, Any]) -> str:
+    """A CEL expression that is true for an object with these labels or annotations."""
+    values = f"object.metadata.{field}"
+    tests = [f'"{key}" in {values} && {values}["{key}"] == "{value}"' for key, value in wanted.items()]
+    return " && ".join([f"has({values})", *tests]) if tests else ""
+
+
+def _import_limits(config: dict[str, Any], target: _Target, imported: Imported) -> None:
+    """Add rules for the TTL and the history limits of an entry."""
+    names = ("ttlSecondsAfterFinished", "historyLimit", "successfulHistoryLimit", "failedHistoryLimit")
+    ttl, both, succeeded, failed = (
+        expect_count(config.get(name), f"{target.place}: {name}", least=_NEVER if name == names[0] else 0)
+        for name in names
+    )
+    limits = {
+        "succeeded": succeeded if succeeded is not None else both,
+        "failed": failed if failed is not None else both,
+    }
+    for runs in target.runs:
+        kind, _, short = _RUNS[runs]
+        match: dict[str, Any] = {"kinds": [kind], **target.match}
+        if runs == "taskRuns":  # those of a PipelineRun belong to it
+            match["owners"] = []
+        name = f"{target.name}-{short}"
+        for outcome, most in limits.items():
+            if most is not None:
+                _import_limit(outcome, most, name, match, target, imported)
+        if ttl == _NEVER and any(limits.values()):
+            imported.note(
+                f"{target.place}: {names[0]}", "-1 keeps the runs here, so their history limits have no effect"
+            )
+        if ttl is not None:
+            lasting = "never" if ttl == _NEVER else format_duration(timedelta(seconds=ttl))
+            imported.add(name, match, ttl=lasting)
+
+
+def _import_limit(
+    outcome: str, most: int, name: str, match: dict[str, Any], target: _Target, imported: Imported
+) -> None:
+    when = f'outcome == "{outcome}"'
+    if most == 0:
+        imported.add(f"{name}-{outcome}", match, when=when, ttl="0s")
+        return
+    group = f'outcome + ({target.is_in} ? "/{target.name}" : "")' if target.is_in else "outcome"
+    imported.add(f"{name}-{outcome}", match, when=when, maxCount=most, countBy={"cel": group})
+
+
+def _note_runs(sources: Sequence[Source], imported: Imported) -> None:
+    for source in sources:
+        value = (source.get("metadata.annotations") or {}).get(TTL) if source.kind.endswith("Run") else None
+        if value is not None:
+            text = "the pruner writes it from its configuration"
+            cure = "; set ttlafterfinished.dev/ttl: never on the object" if str(value) == str(_NEVER) else ""
+            imported.note(source.at(f"metadata.annotations.{TTL}"), f"not taken over: {text}{cure}")

@@ -1,0 +1,1 @@
+"""What the commands read from the journal."""

@@ -1,0 +1,53 @@
+"""The warnings of `plan`, on standard error: what its numbers do not show."""
+
+from collections import Counter
+
+from shared.cli.deleters.in_force import InForce, PolicyInForce
+from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, looped_until
+from shared.cli.objects.if_archived import if_archived
+from shared.cli.objects.kept_warnings import is_unread, name_some, warn_about_kept
+from shared.cli.objects.preview import Preview
+from shared.cli.output.messages import warn
+from shared.core.decide import Ignore
+from shared.core.objects import printable
+
+
+def warn_about(preview: Preview, force: InForce, in_force: PolicyInForce, *, is_shown: bool, is_compared: bool) -> bool:
+    """Warn about what the numbers do not show: unreadable objects, obstacles, saved TTLs.
+
+    Args:
+        preview: The decisions about all objects.
+        force: What is in force on the cluster.
+        in_force: The policy in force.
+        is_shown: Whether the output shows that policy anyway.
+        is_compared: Whether two policies are compared: then a missing deleter is no problem yet.
+
+    Returns:
+        Whether the numbers are complete; if not, the command exits with code 1.
+    """
+    unread = sum(is_unread(one) for one in preview.objects)
+    if unread:
+        warn(f"{unread} objects are kept, since their namespaces could not be read: grant get and list on namespaces")
+    if (not in_force.is_known or in_force.differs) and not is_shown:
+        warn(f"policy: {printable(in_force.message)}")
+    if preview.objects:
+        for one in find_stops(force, preview.objects[0].now):
+            warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
+    ahead = [
+        (one, decision)
+        for one in preview.objects
+        for decision in (if_archived(one.decisions[-1], one.now), one.stops[-1])
+        if not isinstance(decision, Ignore)
+    ]
+    missing = Counter(
+        f"{obstacle.message}; {obstacle.cure}"
+        for one, decision in ahead
+        for obstacle in find_missing_deleter(force, one.ref, one.rule, decision=decision)
+    )
+    for text, count in missing.items() if not is_compared else ():
+        warn(f"{count} due, now or later: {printable(text)}", fg="yellow")
+    if looped := [one.ref for one, _ in ahead if looped_until(force, one.ref, one.now)]:
+        warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {name_some(looped)}", fg="yellow")
+    warn_about_kept(preview)
+    unreadable = bool(force.policy_problem) and not in_force.is_known
+    return not (preview.refused or preview.unreadable or unread or unreadable)

@@ -1,0 +1,1 @@
+"""The read-only page of `ui`, and the JSON document that it shows."""

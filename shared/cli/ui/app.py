@@ -1,0 +1,203 @@
+"""The read-only HTTP server of the page: GET / and GET /api/v1/overview, and a probe."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import click
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive
+
+from shared.adapters.kubernetes.reviews import Reviews
+from shared.cli.input.options import home_namespace, namespace_name
+from shared.cli.ui.cached_view import CachedView
+from shared.cli.ui.cluster_view import ClusterView
+from shared.cli.ui.front_door import FrontDoor
+from shared.cli.ui.overview import overview
+from shared.cli.ui.page import UiPage
+from shared.cli.ui.places import RequestPlaces
+from shared.cli.ui.readers import PLACES_CHECKED_MAX, UserGrants
+from shared.cli.ui.shown import Asked, FindGrant, ShownView, show_view
+from shared.errors import TryLaterError, TtlError
+
+TOKEN_HEADERS = ("authorization", "x-ttl-authorization")
+"""Where a reader sends a token. The API server's proxy to a Service removes Authorization, and passes the other on."""
+
+KIND_NAME_MAX = 253
+"""Characters of the name of a kind in a query."""
+
+UNREAD_NAMED_MAX = 5
+"""The maximum number of kinds that a 403 names because this process could not read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who sends a request.
+
+    Attributes:
+        name: The name of the user; empty if rights are not checked.
+        find_grant: Finds out the rights of the user; None if rights are not checked.
+    """
+
+    name: str = ""
+    find_grant: FindGrant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UiServer:
+    """What the server answers with.
+
+    Attributes:
+        views: The newest view of the cluster.
+        refresh_seconds: How long a view is used.
+        reviews: Checks each user; None if every reader has the rights with which the cluster is read.
+    """
+
+    views: CachedView
+    refresh_seconds: float
+    reviews: Reviews | None = None
+
+    async def find_reader(self, request: Request) -> Reader:
+        """Find out who sends a request.
+
+        Raises:
+            HTTPException: The request has no token or more than one, or the API server rejects the token (401).
+            TtlError: The API server cannot be asked.
+        """
+        if self.reviews is None:
+            return Reader()
+        user = await self.reviews.find_user(_read_token(request))
+        if user is None:
+            raise _unauthorized("the API server rejects the token: expected a valid token of a user of this cluster")
+        return Reader(user.name, UserGrants(self.reviews, user, home_namespace()).find)
+
+
+def _read_token(request: Request) -> str:
+    given = [value for name in TOKEN_HEADERS for value in request.headers.getlist(name)]
+    if len(given) > 1:  # the answer must not depend on which of them is read
+        raise _unauthorized(f"expected one bearer token of a user of this cluster, got {len(given)}")
+    scheme, _, token = "".join(given).partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise _unauthorized("expected a bearer token of a user of this cluster, got none")
+    return token.strip()
+
+
+def _unauthorized(message: str) -> HTTPException:
+    return HTTPException(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
+
+
+def make_app(server: UiServer, *, loopback_only: bool) -> FrontDoor:
+    """Make the ASGI application.
+
+    Args:
+        server: What it answers with.
+        loopback_only: Whether a request must name this machine in its Host header: then a page of another site, whose
+            name resolves to this machine, gets no answer.
+    """
+    page, places = UiPage.load(), RequestPlaces()
+
+    async def show_page(_: Request) -> Response:
+        return HTMLResponse(page.html)
+
+    async def probe(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def show_overview(request: Request) -> Response:
+        with places.take():
+            asked = _read_query(request)
+            reader = await server.find_reader(request)
+            with places.take_of(reader.name):
+                return await answer(request, asked, reader)
+
+    async def answer(request: Request, asked: Asked, reader: Reader) -> Response:
+        view = await _get_while_connected(server.views, request)
+        shown = await show_view(view, asked, reader.find_grant)
+        if shown.view.groups and not (shown.is_granted or shown.status):
+            detail = (
+                f"you may not list what was checked, at most {PLACES_CHECKED_MAX} kinds in single namespaces: "
+                "ask for a namespace in which you may list a kind, or get the right `list`"
+            )
+            raise HTTPException(HTTPStatus.FORBIDDEN, detail + _describe_unread(shown))
+        return _json(overview(shown, refresh_seconds=server.refresh_seconds))
+
+    routes = [Route("/", show_page), Route("/api/v1/overview", show_overview), Route("/healthz", probe)]
+    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+        HTTPException: _refuse,
+        TtlError: _fail,
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # the target would be the Host header, and http behind a proxy with TLS
+    return FrontDoor(app, policy=page.policy, loopback_only=loopback_only)
+
+
+async def _get_while_connected(views: CachedView, request: Request) -> ClusterView:
+    """Get the view, unless the client leaves before: reloads during a slow read would take all places.
+
+    The reviews of a token or a right are not ended: the API server works on them anyway, so they still count.
+
+    Raises:
+        TryLaterError: The client has left.
+        TtlError: The cluster cannot be read.
+    """
+    found, left = asyncio.create_task(views.get()), asyncio.create_task(_wait_until_left(request.receive))
+    try:
+        await asyncio.wait((found, left), return_when=asyncio.FIRST_COMPLETED)
+        if not found.done():
+            raise TryLaterError("the client has left")
+        return found.result()
+    finally:
+        found.cancel()  # the read of the cluster goes on for other readers
+        left.cancel()
+
+
+async def _wait_until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _describe_unread(shown: ShownView) -> str:
+    """Say what this process could not list: a reader without rights sees no other sign of it."""
+    names = [one.about for one in shown.view.unread if one.is_public and not one.is_status]
+    return f". This page itself could not read: {', '.join(names[:UNREAD_NAMED_MAX])}" if names else ""
+
+
+def _read_query(request: Request) -> Asked:
+    """Read what a request asks for.
+
+    Raises:
+        HTTPException: A parameter is unknown, repeated or invalid (400).
+    """
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) < len(pairs) or not given.keys() <= {"namespace", "kind"}:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "expected the parameters namespace and kind, each at most once")
+    asked = Asked(given.get("namespace", ""), given.get("kind", ""))
+    try:
+        namespace_name(asked.namespace)
+    except click.BadParameter as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"namespace: {error.message}") from None
+    if len(asked.kind) > KIND_NAME_MAX:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "kind: expected the name of a kind, such as jobs")
+    return asked
+
+
+async def _refuse(_: Request, error: HTTPException) -> Response:
+    return _json({"error": error.detail}, status=error.status_code, headers=error.headers)
+
+
+async def _fail(_: Request, error: TtlError) -> Response:
+    if isinstance(error, TryLaterError):
+        return _json({"error": str(error)}, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"})
+    return _json({"error": str(error)}, status=HTTPStatus.BAD_GATEWAY)
+
+
+def _json(value: Any, *, status: int = HTTPStatus.OK, headers: Any = None) -> Response:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return Response(text, status, headers, media_type="application/json")

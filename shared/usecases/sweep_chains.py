@@ -1,0 +1,73 @@
+"""Which steps of a sweep this process has returned, and what they found: only these continue a sweep of all kinds.
+
+A message says of itself that its sweep began with all kinds, and any sender may claim that. So the process remembers
+the steps that it returned. A step that it does not know is swept too, but reports nothing about the whole.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from shared.core.forecast import Forecast
+from shared.messages import SweepStep
+from shared.usecases.sweep_memory import SweepMemory
+
+SWEEP_CHAINS_MAX = 8
+"""Sweeps of which a process remembers steps: a long one is not over when the next ones start."""
+
+STEPS_REMEMBERED = 4
+"""Steps of each sweep that a process remembers: the Broker delivers a step again if its answer was lost."""
+
+
+@dataclass(slots=True)
+class SweepChains:
+    """The steps that this process has returned; after a restart it knows none, and a sweep from before is not whole.
+
+    Attributes:
+        forecasts: How many objects each sweep has found to be due, by hour.
+    """
+
+    forecasts: SweepMemory[Forecast] = field(default_factory=lambda: SweepMemory(Forecast))
+    _returned: OrderedDict[str, deque[SweepStep]] = field(default_factory=OrderedDict)
+
+    def start(self, step: SweepStep, kinds: Iterable[str], now: datetime) -> SweepStep:
+        """Give a step its kinds, and the first one an id; all steps of one sweep have the same id.
+
+        A forged first step is a sweep of all kinds only if it names none. Then nothing else in it counts, so it never
+        has the id of another sweep, and begins with the first page.
+
+        Args:
+            step: The step, as it came.
+            kinds: The kinds that it names, or all.
+            now: The instant; it is the id of a new sweep.
+        """
+        names = tuple(dict.fromkeys(kinds))  # each once, even if the event repeats one
+        if step.step == 0 and not step.kinds:
+            return SweepStep(kinds=names, sweep_id=now.isoformat(), whole=True)
+        is_known = step in self._returned.get(step.sweep_id, ())
+        return step.model_copy(
+            update={"kinds": names, "sweep_id": step.sweep_id or now.isoformat(), "whole": step.whole and is_known}
+        )
+
+    def note(self, step: SweepStep) -> SweepStep:
+        """Remember a step that is returned, if its sweep began with all kinds; return it."""
+        if step.whole:
+            self._returned.setdefault(step.sweep_id, deque(maxlen=STEPS_REMEMBERED)).append(step)
+            if len(self._returned) > SWEEP_CHAINS_MAX:
+                self._returned.popitem(last=False)
+        return step
+
+    def end(self, step: SweepStep) -> Forecast | None:
+        """Forget a sweep of all kinds that this step ends, so that no repeated step ends it again.
+
+        Returns:
+            What all steps have found, without the kinds that the sweep passed over; None if this process did not run
+            each step once.
+        """
+        if step.whole:
+            self._returned.pop(step.sweep_id, None)
+        forecast = self.forecasts.end(step)
+        if forecast is not None:
+            forecast.forget(step.passed_over)
+        return forecast

@@ -1,0 +1,60 @@
+"""The journal: however many deletions come when, few Events are written, and each deletion is accounted for."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.core.policy.limits import Rate
+from shared.errors import ForbiddenError, TryLaterError
+from shared.ports import JournalResult
+from tests.journals import Bench, entry
+
+STEPS = st.lists(
+    st.tuples(st.floats(0, 200), st.integers(1, 60), st.sampled_from(["a", "b", "c", "d"])), min_size=1, max_size=30
+)
+"""A pause in seconds, then so many deletions in a namespace."""
+
+
+@settings(deadline=None, max_examples=50)
+@given(STEPS, st.integers(1, 10), st.integers(1, 30), st.integers(1, 3), st.integers(1, 20))
+def test_number_of_events_is_bounded_and_each_deletion_is_recorded_counted_or_dropped(
+    steps, of_kind, of_process, sums_max, waiting_max
+):
+    limits = {
+        "of_kind": Rate(per_second=0.1, burst=of_kind),
+        "of_process": Rate(per_second=0.5, burst=of_process),
+        "sums_max": sums_max,
+        "waiting_max": waiting_max,
+    }
+
+    async def play() -> Bench:
+        bench = Bench(**limits)
+        for step, (pause, count, namespace) in enumerate(steps):
+            bench.now += pause
+            for number in range(count):
+                bench.journal.note(entry(f"{step}-{number}", namespace))
+            for _ in range(60):  # the writer gets some turns
+                await asyncio.sleep(0)
+        await bench.journal.flush()
+        return bench
+
+    bench = asyncio.run(play())
+    assert bench.telemetry.journal.total() == sum(count for _, count, _ in steps)
+    assert bench.cluster.writes <= bench.limits.events_max(bench.now)
+    counted = sum(event.get("series", {}).get("count", 1) for event in bench.events)
+    assert counted == sum(bench.telemetry.journal[one] for one in (JournalResult.RECORDED, JournalResult.COUNTED))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from([ForbiddenError("no"), TryLaterError("busy")]), max_size=40), st.integers(1, 60))
+def test_each_deletion_is_accounted_for_if_writes_fail(failures, count):
+    async def play() -> Bench:
+        bench = Bench(*failures, of_kind=Rate(per_second=0.1, burst=10))
+        for number in range(count):
+            bench.journal.note(entry(str(number)))
+        await bench.journal.flush(0.05)
+        return bench
+
+    bench = asyncio.run(play())
+    assert bench.telemetry.journal.total() == count

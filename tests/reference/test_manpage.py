@@ -1,0 +1,34 @@
+"""The committed man page equals the generated one, and groff reads it without a warning."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from shared.cli.input.command import EXIT_CODES
+from shared.cli.main import COMMANDS
+from tests.reference.manpage import FOLDER, PAGE, render
+
+PAGES = render()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_committed_man_page_equals_the_generated_page(name):
+    assert (FOLDER / name).read_text() == PAGES[name], f"docs/man/{name} is stale: run make docs"
+
+
+def test_man_page_has_each_command_and_each_exit_code():
+    sections = set(re.findall(r"^\.SS (.*)$", PAGES[PAGE], re.MULTILINE))
+    assert {name.replace("-", "\\-") for name in COMMANDS} <= sections
+    assert all(
+        meaning.split("`")[0].split(".")[0] in PAGES[PAGE].replace("\\-", "-") for meaning in EXIT_CODES.values()
+    )
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_groff_reads_the_man_page_without_a_warning():
+    command = ["groff", "-man", "-Tutf8", "-ww", "-rLL=78n", str(FOLDER / PAGE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    assert "EXIT STATUS" in re.sub(r".\x08", "", done.stdout)

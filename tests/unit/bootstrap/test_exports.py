@@ -1,0 +1,104 @@
+"""The exports of traces and metrics: when OpenTelemetry is imported, and what its absence and its receiver may cost."""
+
+import asyncio
+import os
+import sys
+import time
+
+import pytest
+
+from shared.adapters.config.settings import SettingsError, read_settings
+from shared.adapters.tracing.current import get_tracer, install
+from shared.bootstrap import exports
+from shared.bootstrap.build import build
+from shared.bootstrap.config import read_config
+from shared.bootstrap.exports import start_exports
+from shared.devserver.ports import free_port
+from tests.builders import ROOT
+from tests.fakes import FakeCluster, FakePublisher
+from tests.otlp_receiver import receiving
+
+pytestmark = pytest.mark.anyio
+
+IMPORTED = """
+import asyncio, sys
+async def load():
+    import functions.{name}
+asyncio.run(load())
+print([each for each in sys.modules if each.startswith("opentelemetry")])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_tracer_is_left():
+    yield
+    install(None)
+
+
+def process_of(**environment):
+    config = read_config(read_settings(environment=environment), cluster=FakeCluster(), publisher=FakePublisher())
+    return build(config)
+
+
+@pytest.mark.parametrize("name", ["schedule", "expire"])
+@pytest.mark.parametrize(
+    ("otel", "is_imported"),
+    [({}, False), ({"OTEL_SERVICE_NAME": "a", "OTEL_TRACES_SAMPLER": "always_on"}, False), ("endpoint", True)],
+    ids=["none", "other variables", "endpoint"],
+)
+async def test_sdk_is_imported_only_with_an_endpoint(name, otel, is_imported, tmp_path):
+    if otel == "endpoint":
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
+    api = {"TTL_API_SERVER": "http://127.0.0.1:1", "TTL_API_TOKEN": "t", "K_SINK": "http://sink"}
+    environment = {**os.environ, **api, "TTL_TIMERS": f"sqlite:{tmp_path}/timers.db", **otel}
+    program = (sys.executable, "-c", IMPORTED.format(name=name))
+    process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await process.communicate()
+
+    assert process.returncode == 0
+    assert (b"'opentelemetry.sdk.trace'" in printed) == is_imported
+    assert (printed.strip() == b"[]") == (not is_imported)
+
+
+async def test_endpoint_without_the_extra_names_what_to_install(monkeypatch):
+    for name in ("resource", "otel_tracer"):
+        monkeypatch.delitem(sys.modules, f"shared.adapters.tracing.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+
+    with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT: .* install ttl-after-finished\[otel\], or"):
+        start_exports(process_of(OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4318"))
+
+
+async def test_other_protocol_is_rejected_by_a_process_that_sends_and_ignored_by_others():
+    grpc = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    start_exports(process_of(**grpc))
+
+    with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'"):
+        start_exports(process_of(**grpc, OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4317"))
+
+
+async def test_receiver_that_is_away_delays_the_end_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr(exports, "EXPORT_SECONDS_MAX", 0.3)
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    end = start_exports(process_of(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint))
+
+    started = time.monotonic()
+    await end()
+
+    assert time.monotonic() - started < 3
+    assert get_tracer() is None
+
+
+async def test_metrics_are_pushed_without_a_port_and_traces_are_not_sent(monkeypatch):
+    with receiving() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{receiver.url}/v1/metrics")
+        process = process_of(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{receiver.url}/v1/metrics")
+        end = start_exports(process)
+        assert get_tracer() is None
+        process.config.metrics.answered("schedule", 204)
+        await end()
+
+    assert receiver.metrics["ttl_events_total"].sum.data_points[0].as_double == 1
+    assert receiver.resources[0]["service.name"] == "ttl-after-finished"
