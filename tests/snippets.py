@@ -20,7 +20,10 @@ DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial.md"
 PAGES = (TUTORIAL, *sorted((DOCS / "how-to").glob("*.md")))
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r"`([^`]+)`")
+_INDENTED = re.compile(r"^ {4,}(\S.*)$", re.MULTILINE)
+_PROGRAM = re.compile(r"(\$ )?(kubectl ttl|\S*ttl-after-finished) ")
 _SEPARATORS = {"|", "||", "&&", ";", "&", ">", ">>", "<"}
 _PROGRAMS = (("ttl-after-finished",), ("kubectl", "ttl"), (".venv/bin/ttl-after-finished",))
 
@@ -40,7 +43,7 @@ class Block:
 
     @property
     def place(self) -> str:
-        """For the id of a test."""
+        """The page and the line."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
@@ -72,7 +75,7 @@ class Command:
 def read_blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page."""
     text = page.read_text()
-    return [Block(page, text.count("\n", 0, found.start(2)) + 1, found[1], found[2]) for found in _FENCE.finditer(text)]
+    return [Block(page, line_of(text, found.start(2)), found[1], found[2]) for found in FENCE.finditer(text)]
 
 
 def read_commands(blocks: Sequence[Block]) -> list[Command]:
@@ -80,23 +83,44 @@ def read_commands(blocks: Sequence[Block]) -> list[Command]:
     return [command for block in blocks for command in _commands(block)]
 
 
-def read_inline(page: Path) -> list[list[str]]:
-    """The arguments of this project's program in the text of a page: between backticks, or in indented lines.
+def blank_out(pattern: re.Pattern[str], text: str) -> str:
+    """The text without what matches; each line keeps its number."""
+    return pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def line_of(text: str, position: int) -> int:
+    """The number of the line of a position."""
+    return text.count("\n", 0, position) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A command in the text of a page.
+
+    Attributes:
+        words: The arguments of this project's program.
+        whole: Whether a reader can type it: it is a line that is indented as code. Between backticks a text may name a
+            command without its arguments.
+    """
+
+    line: int
+    words: list[str]
+    whole: bool
+
+
+def read_mentions(page: Path) -> Iterator[Mention]:
+    """The commands between backticks, and in lines that are indented as code.
 
     A program without arguments, and a command in which something is left out, are no commands to try.
     """
-    prose = _FENCE.sub("", page.read_text())
-    texts = [*re.findall(r"`([^`]+)`", prose), *re.findall(r"^ {4,}(\S.*)$", prose, re.MULTILINE)]
-    commands = [
-        " ".join(text.split()) for text in texts if re.match(r"(\$ )?(kubectl ttl|\S*ttl-after-finished) ", text)
-    ]
-    return [
-        words
-        for text in commands
-        if "…" not in text and "..." not in text
-        for words in _own(_split(text.removeprefix("$ ")))
-        if words
-    ]
+    prose = blank_out(FENCE, page.read_text())
+    for pattern, whole in ((_QUOTED, False), (_INDENTED, True)):
+        for found in pattern.finditer(prose):
+            text = " ".join(found[1].split())
+            if _PROGRAM.match(text) and "…" not in text and "..." not in text:
+                for words in _own(_split(text.removeprefix("$ "))):
+                    if words:
+                        yield Mention(line_of(prose, found.start(1)), words, whole)
 
 
 def write_files(blocks: Sequence[Block], folder: Path) -> None:

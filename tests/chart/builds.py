@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import yaml
 
-from tests.builders import not_none
 from tests.chart.conditions import Combination, Term
 from tests.chart.kustomizations import (
     GENERATED,
@@ -27,7 +25,8 @@ from tests.chart.kustomizations import (
 )
 from tests.chart.text import IMAGE, NAMESPACE, VERSION
 from tests.chart.variants import ABSENT, Variants
-from tests.manifests.test_manifests import KNATIVE, KUBECTL, Object
+from tests.kubectl import kustomize
+from tests.manifests.test_manifests import KNATIVE, Object
 
 EXCLUSIVE = (
     frozenset({"timers-nats", "timers-sqlite"}),
@@ -93,9 +92,7 @@ class _Tree:
             ],
         }
         (overlay / "kustomization.yaml").write_text(yaml.safe_dump(body))
-        done = subprocess.run([not_none(KUBECTL), "kustomize", overlay], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"kustomize refuses {sorted(on)}: {done.stderr}"
-        objects = yaml.load_all(HASHED.sub(r"name-of-\1", done.stdout), Loader=yaml.CSafeLoader)
+        objects = yaml.load_all(HASHED.sub(r"name-of-\1", kustomize(overlay)), Loader=yaml.CSafeLoader)
         return {identity(obj): obj for obj in objects}
 
 

@@ -24,11 +24,18 @@ _SCHEDULE = "*/10 * * * *"
 def render() -> dict[str, str]:
     """The text of each generated file, by its path in the chart."""
     return {
-        "Chart.yaml": HEADER + _dump(_chart()),
+        **render_from_code(),
         "components.yaml": HEADER + _dump(_components()),
-        "values.schema.json": json.dumps(schema(["base", *overlays()]), indent=2) + "\n",
         "README.md": _README.read_text().replace("{components}", _table()),
         **{f"templates/{name}": text for name, text in templates.render().items()},
+    }
+
+
+def render_from_code() -> dict[str, str]:
+    """The files that depend on code beside the generator, such as the settings. They need no kubectl."""
+    return {
+        "Chart.yaml": HEADER + _dump(_chart()),
+        "values.schema.json": json.dumps(schema(["base", *overlays()]), indent=2) + "\n",
     }
 
 

@@ -1,4 +1,7 @@
-"""The committed chart equals the generated one, and its conditions are short and right."""
+"""The committed chart equals the generated one, and its conditions are short and right.
+
+tests/docs compares digests instead: in a moment, and without kubectl.
+"""
 
 import random
 
@@ -6,10 +9,9 @@ import pytest
 
 from tests.chart.conditions import expression, holds, minimal
 from tests.chart.files import BY_HAND, CHART, render
-from tests.manifests.test_manifests import needs_kubectl
 
 
-@needs_kubectl
+@pytest.mark.verify
 @pytest.mark.timeout(600)  # it builds each variant of each object
 def test_chart_is_what_make_chart_writes():
     made = render()

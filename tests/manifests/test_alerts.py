@@ -5,10 +5,10 @@ import re
 import pytest
 
 from tests.builders import ROOT
+from tests.docs.test_links import anchors
 from tests.manifests.alert_cases import CASES, AlertCase
 from tests.monitoring import DASHBOARD, GROUPS, QUERIES, RULES, SCRAPED, parse_series, read_recorded
 from tests.promtool import check_rules, needs_promtool, run_tests
-from tests.unit.test_docs_links import anchors
 
 RUNBOOK = ROOT / "docs/runbook.md"
 LINK = "https://github.com/ttl-after-finished/ttl-after-finished/blob/main/docs/runbook.md"
@@ -19,11 +19,13 @@ _SELECTOR = re.compile(r"\b((?:ttl|process)_\w+)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)(=|!=)"([^"]*)"')
 
 
+@pytest.mark.verify
 @needs_promtool
 def test_promtool_accepts_the_alerts(tmp_path):
     assert check_rules(GROUPS, tmp_path) == ""
 
 
+@pytest.mark.verify
 @needs_promtool
 def test_promtool_accepts_every_query_of_the_dashboard(tmp_path):
     rules = [
@@ -33,6 +35,7 @@ def test_promtool_accepts_every_query_of_the_dashboard(tmp_path):
     assert check_rules([{"name": "dashboard", "rules": rules}], tmp_path) == ""
 
 
+@pytest.mark.verify
 @needs_promtool
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_alert_fires_and_does_not_fire_earlier(rule, tmp_path):
@@ -52,6 +55,7 @@ def test_alert_fires_and_does_not_fire_earlier(rule, tmp_path):
     assert run_tests(GROUPS, [test], tmp_path) == ""
 
 
+@pytest.mark.verify
 @needs_promtool
 def test_absent_sweeps_are_an_alert(tmp_path):
     (rule,) = (one for one in RULES if one["alert"] == "TtlSweepMissing")

@@ -3,9 +3,7 @@
 import pytest
 
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import needs_kubectl, of_kind, pod_specs
-
-pytestmark = needs_kubectl
+from tests.manifests.test_manifests import of_kind, pod_specs
 
 USERS = {"archive", "expire", "sweep", "usage"}
 """They store documents, or read them back before a deletion."""

@@ -5,9 +5,7 @@ import re
 import pytest
 
 from tests.manifests.composed import composed, pods, selects
-from tests.manifests.test_manifests import BUILDS, KNATIVE, build, needs_kubectl, of_kind
-
-pytestmark = needs_kubectl
+from tests.manifests.test_manifests import BUILDS, KNATIVE, build, of_kind
 
 MIN_SCALE = "autoscaling.knative.dev/min-scale"
 MAX_SCALE = "autoscaling.knative.dev/max-scale"

@@ -12,7 +12,7 @@ from tests.chart.kustomizations import LAST, components, selectable
 from tests.chart.schema import schema
 from tests.helm import RELEASE, helm, needs_helm, rendered
 from tests.manifests.composed import GENERATED, composed
-from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl
+from tests.manifests.test_manifests import KNATIVE, build
 
 KEEP = "helm.sh/resource-policy"
 """Only the chart has this annotation."""
@@ -35,7 +35,7 @@ NAMED_SO = {
 }
 """The fields in which it is the name of the program, of its Lease or of its audience, not of its namespace."""
 
-pytestmark = [needs_helm, needs_kubectl]
+pytestmark = [pytest.mark.verify, needs_helm]
 
 
 def random_set(seed: int) -> tuple[str, ...]:

@@ -3,10 +3,8 @@
 What Cloud Run takes is its YAML reference: https://cloud.google.com/run/docs/reference/yaml/v1
 """
 
-import os
 import re
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from shared.adapters.timers.cloudtasks.engine import ANSWER_SECONDS
 from shared.adapters.timers.limits import LIMITS
 from shared.messages import ObjectArchived, Purpose, TimersSet
 from tests.builders import not_none
+from tests.kubectl import kustomize
 
 ROOT = Path(__file__).parents[2]
 OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"
@@ -44,20 +43,12 @@ REVISION_ANNOTATIONS = {
     "run.googleapis.com/vpc-access-egress",
 }
 
-KUBECTL = shutil.which("kubectl")
-pytestmark = pytest.mark.skipif(
-    KUBECTL is None and not os.environ.get("CI"), reason="kubectl is not installed; in CI this is a failure"
-)
-
 Object = dict[str, Any]
 
 
 @cache
 def built(folder: Path) -> str:
-    assert KUBECTL, "kubectl is not installed"
-    done = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return kustomize(folder)
 
 
 def objects(folder: Path) -> list[Object]:

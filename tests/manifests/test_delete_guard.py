@@ -21,12 +21,9 @@ from tests.manifests.test_manifests import (
     NAMESPACE,
     build,
     of_kind,
-    pytestmark,
     rules_of,
     settings_of,
 )
-
-__all__ = ["pytestmark"]  # kubectl is needed
 
 GUARDED = ["overlays/knative", "overlays/production", "overlays/production-nats", "overlays/standalone"]
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"

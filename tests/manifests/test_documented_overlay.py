@@ -6,9 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl, of_kind, pod_specs
-
-pytestmark = needs_kubectl
+from tests.manifests.test_manifests import KNATIVE, build, of_kind, pod_specs
 
 PAGES = "".join((KNATIVE.parent / "docs/explanation" / name).read_text() for name in ("overlays.md", "guard-rails.md"))
 OVERLAY, *FRAGMENTS = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", PAGES, re.DOTALL))

@@ -22,7 +22,7 @@ from shared.messages import (
 from shared.standalone.triggers import Filter
 from tests.builders import JOB, POD, TRAINJOB
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, needs_kubectl, of_kind, settings_of
+from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, of_kind, settings_of
 
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py")} - {"__init__"}
 ACCOUNT = "system:serviceaccount:ttl-after-finished:"
@@ -62,8 +62,6 @@ VARIANTS = [
     )
 ]
 PRODUCTION = [KNATIVE / "overlays/production", KNATIVE / "overlays/production-nats"]
-
-pytestmark = needs_kubectl
 
 
 @pytest.fixture(params=[*VARIANTS, *PRODUCTION], ids=lambda param: param.name if param in PRODUCTION else None)

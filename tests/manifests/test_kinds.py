@@ -12,9 +12,7 @@ from shared.adapters.config.settings import read_settings
 from shared.bootstrap.config import read_config
 from tests.builders import FRONT, ROOT, shipped_kinds
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
-
-pytestmark = needs_kubectl
+from tests.manifests.test_manifests import KNATIVE, of_kind, pod_specs
 
 FOLDER = "/etc/ttl-after-finished-kinds"
 READERS = {"schedule", "expire", "enforce", "archive", "sweep", "usage"}

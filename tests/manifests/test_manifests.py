@@ -1,10 +1,8 @@
 """The manifests as they would be applied: what `kubectl kustomize` makes of each overlay, without a cluster."""
 
-import os
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -35,6 +33,7 @@ from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
 from shared.standalone.triggers import Delivery, Filter, Trigger
 from tests.builders import kind_rule, shipped_kinds
+from tests.kubectl import kustomize
 
 ROOT = Path(__file__).parents[2]
 KNATIVE = ROOT / "knative"
@@ -75,28 +74,12 @@ ROUNDS = {
     ("sweep", SweepStep.type): "ends with the last page of the last kind",
 }
 """Where events may come round again, and what bounds it."""
-KUBECTL = shutil.which("kubectl")
-
-needs_kubectl = pytest.mark.skipif(
-    KUBECTL is None and not os.environ.get("CI"), reason="kubectl is not installed; in CI this is a failure"
-)
-pytestmark = needs_kubectl
-
 Object = dict[str, Any]
 
 
 @cache
 def build(folder: Path) -> tuple[Object, ...]:
-    assert KUBECTL, "kubectl is not installed"
-    done = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "deprecated" not in done.stderr.lower()
-    return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
-
-
-@pytest.fixture(params=[*BUILDS, "components/source-watch", "components/guardrails"])
-def objects(request: pytest.FixtureRequest, with_component) -> tuple[Object, ...]:
-    return build(KNATIVE / request.param) if request.param in BUILDS else with_component(request.param)
+    return tuple(yaml.load_all(kustomize(folder), Loader=yaml.CSafeLoader))
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +99,24 @@ def with_component(tmp_path_factory: pytest.TempPathFactory):
         return build(overlay)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def builds(with_component) -> dict[str, tuple[Object, ...]]:
+    joined = ("components/source-watch", "components/guardrails")
+    return {name: build(KNATIVE / name) for name in BUILDS} | {name: with_component(name) for name in joined}
+
+
+def in_each_build(check: Callable[[tuple[Object, ...]], None]) -> Callable[..., None]:
+    """Make a test of a check: it holds in all builds, and each build in which it does not is reported."""
+
+    def test(builds, subtests: pytest.Subtests) -> None:
+        for name, objects in builds.items():
+            with subtests.test(name):
+                check(objects)
+
+    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    return test
 
 
 def of_kind(objects: tuple[Object, ...], kind: str, group: str = "") -> dict[str, Object]:
@@ -176,11 +177,13 @@ def rights_of(objects: tuple[Object, ...], account: str) -> set[tuple[str, str, 
 # Every build
 
 
+@in_each_build
 def test_objects_of_a_build_are_unique(objects):
     names = [(obj["apiVersion"], obj["kind"], obj["metadata"]["name"]) for obj in objects]
     assert len(names) == len(set(names))
 
 
+@in_each_build
 def test_every_object_has_the_labels(objects):
     for obj in objects:
         labels = obj["metadata"].get("labels", {})
@@ -191,17 +194,20 @@ def test_every_object_has_the_labels(objects):
         assert labels.get("app.kubernetes.io/version") == "0.1.0", where
 
 
+@in_each_build
 def test_every_namespaced_object_is_in_the_namespace_of_the_build(objects):
     for obj in objects:
         if obj["kind"] not in CLUSTER_SCOPED:
             assert obj["metadata"].get("namespace") == NAMESPACE, f"{obj['kind']} {obj['metadata']['name']}"
 
 
+@in_each_build
 def test_namespace_enforces_the_restricted_pod_security_standard(objects):
     (namespace,) = of_kind(objects, "Namespace").values()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
+@in_each_build
 def test_every_container_meets_the_restricted_standard(objects):
     found = list(containers(objects))
     assert found
@@ -215,18 +221,21 @@ def test_every_container_meets_the_restricted_standard(objects):
         }, name
 
 
+@in_each_build
 def test_every_container_has_resource_requests(objects):
     for name, container in containers(objects):
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys(), name
         assert "memory" in container["resources"]["limits"], name
 
 
+@in_each_build
 def test_every_container_keeps_its_last_log_as_termination_message(objects):
     """The error about an invalid setting is then in the Pod's status, where doctor finds it."""
     for name, container in containers(objects):
         assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", name
 
 
+@in_each_build
 def test_every_image_has_the_same_pinned_version(objects):
     images = {container["image"] for _, container in containers(objects)}
     (image,) = images
@@ -239,6 +248,7 @@ def test_version_is_in_one_file_only():
     assert [path.parent.name for path in by_hand if version.search(path.read_text())] == ["release"]
 
 
+@in_each_build
 def test_settings_are_valid_and_mounted_by_their_hash(objects):
     settings_of(objects)
     (name,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("settings-")]
@@ -247,10 +257,12 @@ def test_settings_are_valid_and_mounted_by_their_hash(objects):
         assert container["envFrom"] == [{"configMapRef": {"name": name}}], where
 
 
+@in_each_build
 def test_settings_name_the_namespace_of_the_build(objects):
     assert settings_of(objects).home_namespace == NAMESPACE
 
 
+@in_each_build
 def test_timers_in_a_file_are_stored_on_a_volume_and_other_timers_need_none(objects):
     address = settings_of(objects).timers
     folders = [str(address.path.parent)] if isinstance(address, SqliteAddress) else []
@@ -259,6 +271,7 @@ def test_timers_in_a_file_are_stored_on_a_volume_and_other_timers_need_none(obje
         assert mounts == (folders if name in {"timers", "standalone"} else []), name
 
 
+@in_each_build
 def test_every_used_service_account_exists(objects):
     accounts = of_kind(objects, "ServiceAccount")
     for name, spec in pod_specs(objects):
@@ -271,6 +284,7 @@ def test_every_used_service_account_exists(objects):
 # Rights
 
 
+@in_each_build
 def test_only_expire_and_sweep_can_delete_and_only_enforce_can_patch(objects):
     for account in of_kind(objects, "ServiceAccount"):
         verbs = {verb for _, _, verb in rights_of(objects, account)}
@@ -282,20 +296,22 @@ def test_only_expire_and_sweep_can_delete_and_only_enforce_can_patch(objects):
             assert "patch" not in verbs, account
 
 
-@pytest.mark.parametrize("name", ["schedule", "timers"])
 @pytest.mark.parametrize("folder", ["base", "overlays/knative"])
-def test_schedule_and_timers_have_no_rights_and_no_token(folder, name):
+def test_schedule_and_timers_have_no_rights_and_no_token(folder):
     objects = build(KNATIVE / folder)
-    assert rules_of(objects, name) == []
-    assert of_kind(objects, "ServiceAccount")[name]["automountServiceAccountToken"] is False
-    assert dict(pod_specs(objects))[name]["automountServiceAccountToken"] is False
+    for name in ("schedule", "timers"):
+        assert rules_of(objects, name) == [], name
+        assert of_kind(objects, "ServiceAccount")[name]["automountServiceAccountToken"] is False, name
+        assert dict(pod_specs(objects))[name]["automountServiceAccountToken"] is False, name
 
 
+@in_each_build
 def test_aggregated_roles_have_no_rules_in_the_manifests(objects):
     for role in of_kind(objects, "ClusterRole").values():
         assert ("aggregationRule" in role) != ("rules" in role), role["metadata"]["name"]
 
 
+@in_each_build
 def test_every_binding_names_a_role_and_an_account_of_the_build(objects):
     roles = of_kind(objects, "ClusterRole").keys() | of_kind(objects, "Role").keys()
     for binding in [*of_kind(objects, "ClusterRoleBinding").values(), *of_kind(objects, "RoleBinding").values()]:
@@ -355,10 +371,10 @@ def test_accounts_may_read_and_write_the_state_config_map_only(folder):
         assert [(rule["resourceNames"], rule["verbs"]) for rule in rules] == [([STATE], ["get", "update"])]
 
 
-@pytest.mark.parametrize("folder", BUILDS)
-def test_state_is_shipped_without_data_so_that_apply_keeps_the_breaker_open(folder):
-    state = of_kind(build(KNATIVE / folder), "ConfigMap")[STATE]
-    assert not state.keys() & {"data", "binaryData", "immutable"}
+def test_state_is_shipped_without_data_so_that_apply_keeps_the_breaker_open():
+    for folder in BUILDS:
+        state = of_kind(build(KNATIVE / folder), "ConfigMap")[STATE]
+        assert not state.keys() & {"data", "binaryData", "immutable"}, folder
 
 
 def test_standalone_uses_a_lease_and_a_folder_that_it_may_write():
@@ -433,9 +449,13 @@ def test_ping_schedule_equals_the_sweep_interval_of_the_settings(folder):
 
 
 @pytest.mark.parametrize("name", TRIGGERED)
-@pytest.mark.parametrize("folder", ["base", "overlays/knative"])
-def test_function_service_trigger_and_file_share_a_name(folder, name):
-    objects = build(KNATIVE / folder)
+def test_function_service_trigger_and_file_share_a_name(name, subtests):
+    for folder in ("base", "overlays/knative"):
+        with subtests.test(folder):
+            assert_is_one_name(build(KNATIVE / folder), name)
+
+
+def assert_is_one_name(objects: tuple[Object, ...], name: str) -> None:
     service = of_kind(objects, "Service", "serving.knative.dev")[name]
     trigger = of_kind(objects, "Trigger")[name]
     (container,) = service["spec"]["template"]["spec"]["containers"]
@@ -459,11 +479,14 @@ def test_runner_reads_the_applied_triggers():
     assert {trigger.name: trigger for trigger in read_triggers(KNATIVE / "base")} == applied
 
 
-@pytest.mark.parametrize("name", TRIGGERED)
-def test_function_does_not_receive_its_own_reply(name):
-    (trigger,) = [trigger for trigger in read_triggers(KNATIVE / "base") if trigger.name == name]
-    heard = {type_ for type_ in REPLIES[name] if trigger.matches({"type": type_})}
-    assert heard == ({SweepStep.type} if name == "sweep" else set())
+def test_function_does_not_receive_its_own_reply_unless_it_continues_a_sweep():
+    heard = {
+        (trigger.name, type_)
+        for trigger in read_triggers(KNATIVE / "base")
+        for type_ in REPLIES[trigger.name]
+        if trigger.matches({"type": type_})
+    }
+    assert heard == {("sweep", SweepStep.type)}
 
 
 @pytest.mark.parametrize("name", TRIGGERED)
@@ -532,10 +555,10 @@ def test_every_request_event_has_a_receiver():
             assert len([trigger for trigger in triggers if trigger.matches(event)]) == 1, event
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_are_cluster_local(name):
-    service = of_kind(build(KNATIVE / "overlays/knative"), "Service", "serving.knative.dev")[name]
-    assert service["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local"
+def test_functions_are_cluster_local():
+    services = of_kind(build(KNATIVE / "overlays/knative"), "Service", "serving.knative.dev")
+    for name in FUNCTIONS:
+        assert services[name]["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local", name
 
 
 def test_functions_that_publish_are_bound_to_the_broker():
@@ -561,9 +584,11 @@ def test_every_source_and_trigger_uses_the_broker():
 # Components
 
 
-@pytest.mark.parametrize("component", [name for name in COMPONENTS if name != "components/standalone"])
-def test_every_component_builds_with_the_base(component, with_component):
-    with_component(component)
+def test_every_component_builds_with_the_base(with_component, subtests):
+    for component in COMPONENTS:
+        if component != "components/standalone":
+            with subtests.test(component):
+                with_component(component)
 
 
 def test_every_trigger_gets_the_dead_letter_sink_of_the_component(with_component):

@@ -7,10 +7,8 @@ import yaml
 
 from shared.adapters.config.timers_address import NatsAddress
 from tests.manifests.composed import composed, pods, selects
-from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl, of_kind, pod_specs, settings_of
+from tests.manifests.test_manifests import KNATIVE, build, of_kind, pod_specs, settings_of
 from tests.snippets import DOCS, read_blocks
-
-pytestmark = needs_kubectl
 
 SOURCES = ("kind-job", "source-apiserver/job", "dead-letter", "prometheus", "network-policy")
 BROKER, API_SERVER, DNS = {80, 443, 8080, 8443}, {443, 6443}, {53, 5353}

@@ -9,13 +9,11 @@ from shared.installation.installed import find_installed
 from shared.installation.inventory import PARTS, Inventory, Listed
 from tests.builders import not_none, shipped_kinds
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
-
-pytestmark = needs_kubectl
+from tests.manifests.test_manifests import KNATIVE, of_kind, pod_specs
 
 PATH = "/etc/ttl-after-finished/policy.yaml"
-ON_KNATIVE = composed("source-watch", "dead-letter", "policy") if needs_kubectl.args[0] is False else ()
-STANDALONE = composed("standalone", "policy", base="namespace") if needs_kubectl.args[0] is False else ()
+ON_KNATIVE = composed("source-watch", "dead-letter", "policy")
+STANDALONE = composed("standalone", "policy", base="namespace")
 
 
 def mounted(spec):

@@ -18,10 +18,8 @@ from shared.ports import JournalResult, Verdict
 from tests.builders import shipped_kinds
 from tests.fakes import FakePublisher, FakeTelemetry
 from tests.manifests.composed import composed, pods, selects
-from tests.manifests.test_manifests import KNATIVE, ROOT, needs_kubectl, of_kind, pod_specs, settings_of
+from tests.manifests.test_manifests import KNATIVE, ROOT, of_kind, pod_specs, settings_of
 from tests.monitoring import DASHBOARD, RULES
-
-pytestmark = needs_kubectl
 
 
 class Engine:

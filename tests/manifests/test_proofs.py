@@ -1,9 +1,7 @@
 """components/proofs: which processes get the key, and what `expire` may read with it."""
 
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import needs_kubectl, of_kind, pod_specs
-
-pytestmark = needs_kubectl
+from tests.manifests.test_manifests import of_kind, pod_specs
 
 
 def test_only_the_processes_that_read_from_the_api_server_have_the_key():

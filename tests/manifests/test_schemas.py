@@ -21,23 +21,24 @@ import yaml
 
 from shared.devserver.real_servers import RealServer, find_assets, real_server
 from shared.installation.kind_manifests import is_watchable, join
-from tests.builders import kind_rules, not_none
+from tests.builders import kind_rules
+from tests.kubectl import KUBECTL
 from tests.manifests.test_manifests import (
     BUILDS,
     COMPONENTS,
     KNATIVE,
-    KUBECTL,
     NAMESPACE,
     build,
     of_kind,
-    pytestmark,
     with_component,
 )
 from tests.manifests.test_webhook import CONTAINER, POD, changed, good
 from tests.manifests.webhook import Object
 from tests.required import PLACES, required
 
-__all__ = ["pytestmark", "with_component"]  # kubectl is needed; a fixture
+__all__ = ["with_component"]  # a fixture
+
+pytestmark = pytest.mark.verify  # they need a kube-apiserver, and Knative's CRDs
 
 TAKEN = [*BUILDS, "overlays/cloud-run", "overlays/cloud-run/cluster"]
 FOREIGN = {"monitoring.coreos.com"}
@@ -149,7 +150,7 @@ def _without_leniency(node: Any) -> Any:
 
 
 def _kubectl(real: RealServer, *arguments: str, given: str = "") -> None:
-    command = [not_none(KUBECTL), f"--kubeconfig={real.kubeconfig}", *arguments]
+    command = [KUBECTL, f"--kubeconfig={real.kubeconfig}", *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

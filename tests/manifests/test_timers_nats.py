@@ -8,9 +8,7 @@ import yaml
 from shared.adapters.config.timers_address import NatsAddress
 from shared.doctor.nats import REPLICAS_MIN
 from tests.manifests.composed import composed, overlay_of, pods
-from tests.manifests.test_manifests import KNATIVE, ROOT, build, needs_kubectl, of_kind, pod_specs, settings_of
-
-pytestmark = needs_kubectl
+from tests.manifests.test_manifests import KNATIVE, ROOT, build, of_kind, pod_specs, settings_of
 
 ALL = ("timers-nats", "timers-nats/credentials", "timers-nats/tls")
 PRODUCTION, ON_NATS = (KNATIVE / "overlays" / name for name in ("production", "production-nats"))

@@ -8,9 +8,7 @@ from shared.installation.inventory import PARTS, Inventory, Listed
 from shared.safeguards.state_schema import NAME as STATE
 from tests.builders import not_none
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import of_kind, pytestmark, rules_of
-
-__all__ = ["pytestmark"]  # kubectl is needed
+from tests.manifests.test_manifests import of_kind, rules_of
 
 KINDS = ("kind-job", "kind-pod", "kind-trainjob")
 BUILDS = [("base", ()), ("namespace", ("standalone",))]

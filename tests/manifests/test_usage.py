@@ -14,10 +14,8 @@ from shared.standalone.trigger_files import read_triggers
 from shared.usecases.usage import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
 from tests.manifests.test_kinds import environment, mounts
-from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, pytestmark, rules_of
+from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, rules_of
 from tests.references import EXISTING
-
-__all__ = ["pytestmark"]  # kubectl is needed
 
 USAGE = ("policy", "usage", "usage-guard", "usage-warning", "usage-all-kinds")
 

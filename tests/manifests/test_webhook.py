@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.manifests.test_manifests import BUILDS, COMPONENTS, KNATIVE, build, pytestmark, with_component
+from tests.manifests.test_manifests import BUILDS, COMPONENTS, KNATIVE, build, with_component
 from tests.manifests.webhook import Object, problems
 
-__all__ = ["pytestmark", "with_component"]  # kubectl is needed; a fixture
+__all__ = ["with_component"]  # a fixture
 
 NOT_IN_THE_START = """
 apiVersion: sources.knative.dev/v1

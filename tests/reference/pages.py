@@ -1,13 +1,16 @@
-"""The pages of docs/reference, by file name."""
+"""The pages of docs/reference, by file name, and all that `make docs` writes."""
 
 from pathlib import Path
 
+from shared.cli.completion.index import INDEX
 from tests.reference import (
     annotations,
     asyncapi,
     cli,
+    completion,
     events,
     kinds,
+    manpage,
     metrics,
     outputs,
     policy,
@@ -32,3 +35,12 @@ def render():
 def render_files():
     """The text of each other file, by its path in the folder."""
     return {"asyncapi.yaml": asyncapi.render(), **schemas.render(), **outputs.render()}
+
+
+def render_all():
+    """The text of each file that `make docs` writes, by its path."""
+    return {
+        **{FOLDER / name: text for name, text in (render() | render_files()).items()},
+        **{manpage.FOLDER / name: text for name, text in manpage.render().items()},
+        INDEX: completion.render(),
+    }

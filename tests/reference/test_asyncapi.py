@@ -29,15 +29,20 @@ def references(value: Any) -> list[str]:
     return [*own, *(one for part in value.values() for one in references(part))]
 
 
-@pytest.mark.parametrize("reference", sorted(set(references(DOCUMENT))))
-def test_each_reference_has_a_target(reference):
+def has_target(reference: str) -> bool:
     place, _, path = reference.partition("#/")
     if place:
-        assert (FOLDER / place).is_file()
-        return
+        return (FOLDER / place).is_file()
     found = DOCUMENT
     for part in path.split("/"):
+        if part not in found:
+            return False
         found = found[part]
+    return True
+
+
+def test_each_reference_has_a_target():
+    assert [one for one in sorted(set(references(DOCUMENT))) if not has_target(one)] == []
 
 
 def test_document_is_asyncapi_3_with_the_required_fields():
@@ -49,12 +54,13 @@ def test_document_is_asyncapi_3_with_the_required_fields():
         assert all(one["$ref"].startswith(f"{channel}/messages/") for one in operation["messages"])
 
 
-@pytest.mark.parametrize("message", list_messages(), ids=name_of)
-def test_each_message_has_a_valid_schema_that_describes_each_field(message):
-    schema = schema_of(message)
-    Draft202012Validator.check_schema(schema)
-    assert DOCUMENT["components"]["messages"][name_of(message)]["name"] == message.type
-    assert [name for name, one in schema["properties"].items() if not one.get("description")] == []
+def test_each_message_has_a_valid_schema_that_describes_each_field():
+    for message in list_messages():
+        schema = schema_of(message)
+        Draft202012Validator.check_schema(schema)
+        assert DOCUMENT["components"]["messages"][name_of(message)]["name"] == message.type
+        undescribed = [name for name, one in schema["properties"].items() if not one.get("description")]
+        assert undescribed == [], message.type
 
 
 def test_each_message_is_sent_by_some_operation():
