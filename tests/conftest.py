@@ -1,12 +1,11 @@
-"""For all tests: output as into a pipe, slow tiers first, and the time of each tier after `--durations`."""
+"""For all tests: output as into a pipe, the same random examples each time, and the marker `verify` by folder."""
 
 import importlib.util
 import os
-from collections import defaultdict
+from pathlib import Path
 
 import pytest
-
-from tests.tiers import start_order, summarize, tier_of
+from hypothesis import HealthCheck, settings
 
 if importlib.util.find_spec("readline"):
     import readline  # noqa: F401 - it writes COLUMNS into the environment of the C library, at its first import
@@ -16,6 +15,20 @@ for _variable in ("COLUMNS", "LINES"):
     os.environ.pop(_variable, None)
     os.unsetenv(_variable)  # os.environ does not know what the C library has
 
+# The examples are the same in each run, and none has a deadline: on a busy machine a slow one is no failure.
+settings.register_profile(
+    "repeatable",
+    parent=settings.default,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
+
+_REAL = frozenset({"contract", "crash", "e2e", "integration"})
+"""The folders whose tests need real servers."""
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
@@ -24,21 +37,8 @@ def anyio_backend() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the slow tiers first; within a tier the order stays."""
-    items.sort(key=lambda item: start_order(item.nodeid))
-
-
-_seconds: defaultdict[str, float] = defaultdict(float)
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add a phase of a test to its tier. pytest-xdist repeats the reports of all workers in the main process."""
-    _seconds[tier_of(report.nodeid)] += report.duration
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the time of each tier if the slowest tests are printed as well."""
-    if terminalreporter.config.getoption("durations") and _seconds:
-        terminalreporter.section("time of each tier, summed over all workers")
-        for line in summarize(_seconds):
-            terminalreporter.write_line(line)
+    """Mark each test of a folder that needs real servers."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in _REAL:
+            item.add_marker(pytest.mark.verify)

@@ -16,7 +16,10 @@ pytestmark = pytest.mark.anyio
 
 FUNCTIONS = pytest.mark.parametrize("name", list(TAKEN))
 QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 _NAMES = st.sampled_from(

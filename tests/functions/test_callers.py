@@ -13,6 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from shared.adapters.auth import callers as callers_module
 from shared.adapters.auth.callers import (
     FETCH_SECONDS,
     KEPT_SECONDS,
@@ -36,7 +37,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def issuer():
+async def issuer(monkeypatch):
+    monkeypatch.setattr(callers_module, "FETCH_SECONDS", 60.0)  # no slow machine fails a fetch
     issuer = LoopbackIssuer()
     async with answering_with(issuer.handle) as issuer.url:
         yield issuer

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import json
-from functools import partial
+import socket
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from shared.adapters.events import http_limits as front
+from shared.adapters.events import request_limits
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.events.request_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
 from shared.bootstrap.build import build
@@ -36,61 +37,71 @@ def rss(process):
 class Sender:
     """A connection that sends any bytes.
 
+    A plain socket, because a stream of asyncio that cannot send any more forgets the answer that it has not read.
+
     Attributes:
         received: All bytes received so far.
+        ending: Done once the connection has ended.
     """
 
-    def __init__(self, reader, writer):
+    def __init__(self, connection):
         self.received = b""
-        self._reader, self._writer = reader, writer
-        self._ending = asyncio.create_task(self._read())
+        self._socket, self._has_more = connection, asyncio.Event()
+        self.ending = asyncio.create_task(self._read())
 
     async def _read(self):
         with contextlib.suppress(ConnectionError):
-            while chunk := await self._reader.read(MIB):
+            while chunk := await asyncio.get_running_loop().sock_recv(self._socket, MIB):
                 self.received += chunk
+                self._has_more.set()
 
     async def send(self, *chunks):
         """Send bytes; return whether the server accepted all of them."""
         with contextlib.suppress(ConnectionError):
             for chunk in chunks:
-                self._writer.write(chunk)
-                await self._writer.drain()
+                await asyncio.get_running_loop().sock_sendall(self._socket, chunk)
             return True
         return False
 
     async def answered(self, times):
         """Until so many answers have begun."""
         while self.received.count(b"HTTP/1.1 200 ") < times:
-            await asyncio.sleep(0.001)
+            self._has_more.clear()
+            await self._has_more.wait()
 
     async def status(self):
         """Of the first answer, once the connection has ended; None where there was none."""
-        await self._ending
+        await self.ending
         return int(self.received.split()[1]) if self.received else None
 
     def has_ended(self):
-        return self._ending.done()
+        return self.ending.done()
 
     async def close(self):
-        self._writer.close()
-        await self._ending
+        with contextlib.suppress(OSError):  # the server has ended it
+            self._socket.shutdown(socket.SHUT_RDWR)
+        await self.ending
+        self._socket.close()
 
 
 async def ended(senders, at_least):
     """Those that were ended, as soon as there are so many; the test's own time limit ends the wait."""
     while len(found := [sender for sender in senders if sender.has_ended()]) < at_least:
-        await asyncio.sleep(0.01)
+        waiting = [sender.ending for sender in senders if not sender.has_ended()]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     return found
 
 
 @contextlib.asynccontextmanager
-async def sending(open_one):
+async def sending(family, address):
     """Opens connections, and closes them with the block."""
     opened = []
 
     async def connect():
-        sender = Sender(*await open_one())
+        connection = socket.socket(family)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, address)
+        sender = Sender(connection)
         opened.append(sender)
         return sender
 
@@ -104,10 +115,10 @@ async def sending(open_one):
 @pytest.fixture
 async def attacked(tmp_path):
     """The process of `schedule`, and a function that opens connections to it."""
-    async with running("schedule", tmp_path) as process:
+    async with running("schedule", tmp_path, front="tests.functions.patient:LimitedHttp") as process:
         assert await process.is_ready(), process.lines()
         assert (await process.post(*binary(REPORTED, DUE))).status == 200
-        async with sending(lambda: asyncio.open_connection("127.0.0.1", process.port)) as connect:
+        async with sending(socket.AF_INET, ("127.0.0.1", process.port)) as connect:
             yield process, connect
 
 
@@ -128,9 +139,10 @@ async def test_incomplete_bodies_use_no_more_memory_than_the_limit(attacked):
     before = rss(process)
     body = b"x" * (EVENT_BYTES_MAX - 1)
     head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % EVENT_BYTES_MAX
-    senders = [await connect() for _ in range(60)]
-    for sender in senders:
-        await sender.send(head, body)
+    senders = []
+    for _ in range(60):
+        senders.append(await connect())
+        await senders[-1].send(head, body)
         assert (await process.post(*binary(REPORTED, DUE))).status == 200
 
     refused = await ended(senders, 60 - READING_BYTES_MAX // len(body))
@@ -159,14 +171,12 @@ async def test_concurrent_events_of_maximum_size_are_answered(attacked, chunked)
 
 
 @pytest.fixture
-async def served(config, tmp_path):
-    """A function that opens connections to the four functions."""
-    socket = tmp_path / "functions.sock"
+async def served(config, tmp_path, monkeypatch):
+    """A function that opens connections to the functions; no request is too slow, unless the test says so."""
+    monkeypatch.setattr(front, "REQUEST_READ_SECONDS_MAX", 3_600.0)
+    path = tmp_path / "functions.sock"
     functions = load_applications(build(config))
-    async with (
-        serve_functions(socket, functions),
-        sending(partial(asyncio.open_unix_connection, str(socket))) as connect,
-    ):
+    async with serve_functions(path, functions), sending(socket.AF_UNIX, str(path)) as connect:
         yield connect
 
 
@@ -237,22 +247,24 @@ async def test_head_within_the_limits_is_accepted(served):
     ids=["head", "no body", "body"],
 )
 async def test_incomplete_request_times_out(served, monkeypatch, begun):
-    monkeypatch.setattr(front, "REQUEST_READ_SECONDS_MAX", 0.1)
-    monkeypatch.setattr(front, "REQUEST_LATE_SECONDS", 0.1)
-    sender = await served()
-    await sender.send(begun)
+    with monkeypatch.context() as short:
+        short.setattr(front, "REQUEST_READ_SECONDS_MAX", 0.1)
+        short.setattr(front, "REQUEST_LATE_SECONDS", 0.1)
+        sender = await served()
+        await sender.send(begun)
+        assert await sender.status() == 408
 
-    assert await sender.status() == 408
     assert await honest(served) == 200
 
 
 async def test_slow_request_times_out(served, monkeypatch):
+    """The time counts from its first byte, so bytes that go on arriving do not extend it."""
     monkeypatch.setattr(front, "REQUEST_READ_SECONDS_MAX", 0.2)
     monkeypatch.setattr(front, "REQUEST_LATE_SECONDS", 0.1)
     sender = await served()
     await sender.send(HEAD + BINARY + b"content-length: 1000000\r\n\r\n")
     while await sender.send(b"x"):
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)  # a turn of the server
     assert await sender.status() in (408, None)
 
 
@@ -293,7 +305,8 @@ async def test_answered_request_releases_its_bytes(served, monkeypatch):
     assert await honest(served) == 200
 
 
-async def test_flood_of_refused_requests_is_one_log_line(served, caplog):
+async def test_flood_of_refused_requests_is_one_log_line(served, caplog, monkeypatch):
+    monkeypatch.setattr(request_limits, "REPORT_SECONDS", 3_600.0)
     for _ in range(5):
         sender = await served()
         await sender.send(padded(HEADER_BYTES_MAX + 1))
@@ -303,7 +316,8 @@ async def test_flood_of_refused_requests_is_one_log_line(served, caplog):
     assert [line.fields["status"] for line in lines] == [431]
 
 
-STARTED_IN = ["Dockerfile", ".ci/run", "docs/explanation/operations.md"]
+CI = [f".ci/{one.name}" for one in sorted((ROOT / ".ci").iterdir()) if "functions_framework.aio" in one.read_text()]
+STARTED_IN = ["Dockerfile", "docs/explanation/operations.md", *CI]
 
 
 @pytest.mark.parametrize("name", STARTED_IN)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -105,12 +106,24 @@ def load_applications(process: Process) -> Application:
     return route
 
 
+class _Server(InProcessServer):
+    """A server that tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+
 @asynccontextmanager
-async def serve_functions(socket: Path, application: Application) -> AsyncIterator[None]:
+async def serve_functions(path: Path, application: Application) -> AsyncIterator[None]:
     """Serve the functions on a unix socket until the block ends, as the image does."""
     config = uvicorn.Config(
         application,
-        uds=str(socket),
+        uds=str(path),
         http=LimitedHttp,
         lifespan="off",
         log_config=None,
@@ -119,15 +132,16 @@ async def serve_functions(socket: Path, application: Application) -> AsyncIterat
         timeout_keep_alive=75,
         timeout_graceful_shutdown=20,
     )
-    server = InProcessServer(config)
+    server = _Server(config)
     serving = asyncio.create_task(server.serve(), name="functions")
+    listening = asyncio.create_task(server.listens.wait())
     try:
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
+        await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
         yield
     finally:
+        listening.cancel()
         server.should_exit = True
         await serving
 
@@ -141,8 +155,8 @@ class Functions:
 
     process: Process
 
-    def __init__(self, socket: Path, session: aiohttp.ClientSession) -> None:
-        self._socket = socket
+    def __init__(self, path: Path, session: aiohttp.ClientSession) -> None:
+        self._path = path
         self._session = session
         self._application: Application | None = None
 
@@ -165,7 +179,7 @@ class Functions:
 
     async def post_raw(self, request: bytes) -> str:
         """Send bytes that are not valid HTTP; return the head of the answer."""
-        reader, writer = await asyncio.open_unix_connection(str(self._socket))
+        reader, writer = await asyncio.open_unix_connection(str(self._path))
         try:
             writer.write(request)
             await writer.drain()
@@ -179,9 +193,9 @@ class Functions:
 async def serving() -> AsyncIterator[Functions]:
     """The functions of the process that a test gives to `use`."""
     with TemporaryDirectory(prefix="ttl-") as folder:
-        socket = Path(folder) / "functions.sock"
-        connector = aiohttp.UnixConnector(str(socket))
+        path = Path(folder) / "functions.sock"
+        connector = aiohttp.UnixConnector(str(path))
         async with aiohttp.ClientSession(connector=connector) as session:
-            functions = Functions(socket, session)
-            async with serve_functions(socket, functions):
+            functions = Functions(path, session)
+            async with serve_functions(path, functions):
                 yield functions

@@ -21,7 +21,9 @@ from tests.properties.strategies import any_text, instants, json_values, objects
 from tests.properties.test_decide import comparable, of_its_kind
 
 # Each property covers a part of all contexts; other properties cover the rest.
-searching = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+searching = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 OPT_IN = {rule.kind: rule.model_copy(update={"opt_in": "data"}) for rule in (JOB, POD, TRAINJOB)}
 HOME = plain_namespace("ci")
 

@@ -3,9 +3,10 @@
 import asyncio
 import os
 import sys
-import time
+import threading
 
 import pytest
+from aiohttp import web
 
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.tracing.current import get_tracer, install
@@ -16,6 +17,7 @@ from shared.bootstrap.exports import start_exports
 from shared.devserver.ports import free_port
 from tests.builders import ROOT
 from tests.fakes import FakeCluster, FakePublisher
+from tests.loopback import answering_with
 from tests.otlp_receiver import receiving
 
 pytestmark = pytest.mark.anyio
@@ -77,18 +79,24 @@ async def test_other_protocol_is_rejected_by_a_process_that_sends_and_ignored_by
         start_exports(process_of(**grpc, OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4317"))
 
 
-async def test_receiver_that_is_away_delays_the_end_for_a_limited_time(monkeypatch):
-    monkeypatch.setattr(exports, "EXPORT_SECONDS_MAX", 0.3)
-    endpoint = f"http://127.0.0.1:{free_port()}"
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    end = start_exports(process_of(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint))
+async def test_receiver_that_does_not_answer_delays_the_end_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr(exports, "EXPORT_SECONDS_MAX", 0.01)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
+    answers, earlier = asyncio.Event(), set(threading.enumerate())
 
-    started = time.monotonic()
-    await end()
+    async def answer(_):
+        await answers.wait()
+        return web.Response()
 
-    assert time.monotonic() - started < 3
-    assert get_tracer() is None
+    async with answering_with(answer) as endpoint:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        end = start_exports(process_of(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint))
+        await end()
+
+        (exporting,) = (one for one in threading.enumerate() if one.name == "last-export" and one not in earlier)
+        assert get_tracer() is None
+        answers.set()
+        await asyncio.to_thread(exporting.join)
 
 
 async def test_metrics_are_pushed_without_a_port_and_traces_are_not_sent(monkeypatch):

@@ -1,6 +1,6 @@
 """Ports for servers: no two processes get the same one."""
 
-import secrets
+import os
 import subprocess
 import sys
 
@@ -15,11 +15,23 @@ ports.secrets.choice = random.Random(7).choice  # each process tries the same po
 print(*(ports.free_port() for _ in range({MANY})), flush=True)
 sys.stdin.read()
 """
+CHOOSE_FIRST = """
+from shared.devserver import ports
+ports._is_unused = lambda _: True  # whatever listens on this machine
+ports.secrets.choice = lambda choices, left=iter(ports._PORTS): next(left)
+print(ports.free_port())
+"""
 
 
-def test_processes_that_live_have_no_port_in_common():
+def locking_in(folder):
+    """The environment of processes that share no locks with the rest of this machine."""
+    return {**os.environ, "TMPDIR": str(folder)}
+
+
+def test_processes_that_live_have_no_port_in_common(tmp_path):
     command = [sys.executable, "-c", CHOOSE]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    pipe, environment = subprocess.PIPE, locking_in(tmp_path)
+    processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) for _ in range(3)]
     try:
         chosen = [not_none(process.stdout).readline().split() for process in processes]
     finally:
@@ -28,11 +40,10 @@ def test_processes_that_live_have_no_port_in_common():
     assert len({port for few in chosen for port in few}) == 3 * MANY
 
 
-def test_port_of_an_ended_process_is_free_again(monkeypatch):
-    script = "from shared.devserver.ports import free_port; print(free_port())"
-    port = int(subprocess.check_output([sys.executable, "-c", script]))
-    monkeypatch.setattr(secrets, "choice", lambda _: port)
-    assert ports.free_port() == port
+def test_port_of_an_ended_process_is_free_again(tmp_path):
+    command = [sys.executable, "-c", CHOOSE_FIRST]
+    chosen = [subprocess.check_output(command, env=locking_in(tmp_path)) for _ in range(2)]
+    assert chosen[0] == chosen[1]
 
 
 def test_one_process_gets_each_port_once():

@@ -601,7 +601,8 @@ async def test_caller_that_is_cancelled_does_not_stop_the_others():
     cluster.put(named("build-1", POD, owners=[build]))
     finder = Children(cluster, KINDS)
     cancelled, waiting = (asyncio.ensure_future(find(cluster, build, finder=finder)) for _ in range(2))
-    await asyncio.sleep(0.001)
+    while sum(queue.callers for queue in finder._lists._queues.values()) < 2:
+        await asyncio.sleep(0)
 
     cancelled.cancel()
 

@@ -9,6 +9,12 @@ from shared.evaluation.turns import TURN_SECONDS_MAX, Turns
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def anyio_backend():
+    """The tasks take turns in their order."""
+    return "asyncio"
+
+
 async def other_turns(seconds, monkeypatch):
     """How often another task runs while 10 objects are read, each of which takes some time."""
     loop, now, others, turns = asyncio.get_running_loop(), [100.0], [], Turns()

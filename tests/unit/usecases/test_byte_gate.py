@@ -9,6 +9,12 @@ from shared.usecases.byte_gate import ByteGate
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def anyio_backend():
+    """The gate wakes one request after the other, in a number of turns that asyncio's order makes certain."""
+    return "asyncio"
+
+
 class Task:
     """Holds bytes of a gate until it may end."""
 

@@ -202,8 +202,7 @@ async def test_sweep_holds_one_short_page_of_large_objects_at_a_time(monkeypatch
     delete, deleted_at_lists = bench.cluster.delete, []
 
     async def slowly(rule, obj, **options):
-        for _ in range(50):  # time enough for the next page to be listed
-            await asyncio.sleep(0)
+        await asyncio.sleep(1)  # time enough for the next page to be listed
         return await delete(rule, obj, **options)
 
     monkeypatch.setattr(bench.cluster, "delete", slowly)
@@ -230,8 +229,7 @@ class Large:
     async def slowly(self, rule, obj, **options):
         self.alive |= 1 << KINDS.rules.index(rule)
         self.most = max(self.most, self.alive.bit_count())
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
         done = await self.delete(rule, obj, **options)
         if not any(one.startswith(rule.plural) for one in self.bench.cluster.names):
             self.alive &= ~(1 << KINDS.rules.index(rule))
@@ -255,16 +253,17 @@ async def test_sweep_of_other_kinds_continues_when_deletions_of_a_large_page_han
     monkeypatch.setattr(sweep_pages, "TURN_SECONDS", 0.05)
     bench.cluster.put(annotated(job(name="stuck", complete=ago(60)), ttl="0s"))
     bench.cluster.put(annotated(trainjob(complete=ago(60)), ttl="0s"))
-    large = Large(bench, monkeypatch)
+    large, hanging = Large(bench, monkeypatch), asyncio.Event()
 
     async def hang(rule, obj, **options):
         if rule.kind == "Job":
+            hanging.set()
             await asyncio.Event().wait()
         return await large.delete(rule, obj, **options)
 
     monkeypatch.setattr(bench.cluster, "delete", hang)
     stuck = asyncio.ensure_future(bench.sweep(SweepStep(kinds=("batch/v1/Job",))))
-    await asyncio.sleep(0)
+    await hanging.wait()
     await bench.sweep(SweepStep(kinds=(f"{BARE_TRAINJOB.api_version}/TrainJob",)))
     stuck.cancel()
 

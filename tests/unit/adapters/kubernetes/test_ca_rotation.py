@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes import access
+from shared.adapters.kubernetes import cluster as kubernetes_cluster
 from shared.adapters.kubernetes import connect as connecting
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.ca_file import CaFile
@@ -79,6 +80,12 @@ def old(tmp_path: Path) -> Authority:
 @pytest.fixture
 def new(tmp_path: Path) -> Authority:
     return Authority("new", tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine, no DELETE leaves too late."""
+    monkeypatch.setattr(kubernetes_cluster, "LEAVE_SECONDS_MAX", 60.0)
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import format_datetime
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.http_client import RedirectError
-from shared.adapters.kubernetes import bodies
+from shared.adapters.kubernetes import api_groups, bodies, server_time
 from shared.adapters.kubernetes import cluster as adapter
 from shared.adapters.kubernetes import requests as apiserver
 from shared.adapters.kubernetes.connect import connect
@@ -20,7 +22,6 @@ from shared.adapters.kubernetes.transport import API_CONNECTIONS_MAX
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core import jsontext
 from shared.core.objects import ObjectRef, format_instant, ref_of
-from shared.devserver.ports import free_port
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
 from tests.builders import JOB, NOW, POD, having, job
 from tests.loopback import answering_with, elsewhere
@@ -40,11 +41,11 @@ def status(code, message="", **metadata):
 
 @dataclass
 class Script:
-    """Answers in turn, the last one again and again; a number is a pause before.
+    """Answers in turn, the last one again and again; an event is an answer that waits for it.
 
     `drop` closes the connection, and `cut` closes it within the answer.
 
-    `late` is the pause before each answer.
+    `before` is called before each answer.
     """
 
     answers: list
@@ -53,27 +54,33 @@ class Script:
     bodies: list = field(default_factory=list)
     headers: list = field(default_factory=list)
     clients: set = field(default_factory=set)
-    late: float = 0.0
+    before: Callable[[], None] = lambda: None
+    more: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def until_asked(self, times):
+        async with self.more:
+            await self.more.wait_for(lambda: len(self.asked) >= times)
 
     async def handle(self, request):
-        self.asked.append((request.method, request.raw_path))
+        async with self.more:
+            self.asked.append((request.method, request.raw_path))
+            self.more.notify_all()
         self.bodies.append(await request.read())
         self.headers.append(request.headers)
         self.clients.add(request.transport.get_extra_info("peername"))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        await asyncio.sleep(self.late)
+        self.before()
         if answer == "drop":
             request.transport.abort()
             return web.Response()
         if answer == "cut":
             response = web.StreamResponse(headers={"date": DATE, "content-length": "100"})
             await response.prepare(request)
-            await response.write(b'{"a":')
-            await asyncio.sleep(0.05)
+            await response.write(b'{"a":')  # it is in the kernel then, before the end of the connection
             request.transport.abort()
             return response
-        if isinstance(answer, float):
-            await asyncio.sleep(answer)
+        if isinstance(answer, asyncio.Event):
+            await answer.wait()
             answer = {"json": OBJ}
         options = {"headers": {"date": DATE}, "status": 200, **answer}
         if "json" in options:
@@ -86,6 +93,35 @@ async def script():
     script = Script([{"json": OBJ}])
     async with answering_with(script.handle, shutdown_timeout=0.1) as script.url:
         yield script
+
+
+@dataclass
+class Deadline:
+    """The clock of the send deadlines; only a test moves it.
+
+    The limits are a minute, because the client measures them by the clock of its event loop, too.
+    """
+
+    limit: float = 60.0
+    seconds: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def pass_by(self, part: float = 1.0) -> None:
+        """Let a part of the limit pass, and a little more."""
+        self.seconds += part * self.limit + 0.1
+
+
+@pytest.fixture(autouse=True)
+def deadline(monkeypatch):
+    deadline = Deadline()
+    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", deadline.limit)
+    monkeypatch.setattr(server_time, "READ_SECONDS_MAX", deadline.limit)
+    monkeypatch.setattr(api_groups, "DISCOVERY_SECONDS_MAX", deadline.limit)
+    for module in (adapter, apiserver):
+        monkeypatch.setattr(module, "time", deadline)
+    return deadline
 
 
 def kubeconfig(server="https://127.0.0.1:1", *, user="{}", cluster="", context="{cluster: here, user: me}"):
@@ -388,19 +424,23 @@ async def test_deeply_nested_object_is_unreadable(cluster, script):
 
 
 async def test_unreachable_server_raises_try_later(tmp_path):
-    port = free_port()
-    cluster = await connected_to(f"http://127.0.0.1:{port}", tmp_path)
-    with pytest.raises(TryLaterError, match=f"cannot reach the API server at http://127.0.0.1:{port}"):
-        await cluster.check()
-    await cluster.close()
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        cluster = await connected_to(f"http://127.0.0.1:{port}", tmp_path)
+        with pytest.raises(TryLaterError, match=f"cannot reach the API server at http://127.0.0.1:{port}"):
+            await cluster.check()
+        await cluster.close()
 
 
 async def test_late_answer_raises_try_later(cluster, script, monkeypatch):
     monkeypatch.setattr(apiserver, "REQUEST_SECONDS_MAX", 0.1)
-    script.answers = [5.0]
+    never = asyncio.Event()
+    script.answers = [never]
 
     with pytest.raises(TryLaterError, match="cannot reach the API server"):
         await cluster.get(JOB, REF)
+    never.set()
 
 
 async def test_get_with_a_dropped_connection_is_repeated_once(cluster, script):
@@ -411,27 +451,28 @@ async def test_get_with_a_dropped_connection_is_repeated_once(cluster, script):
     assert len(script.asked) == 2
 
 
-@pytest.mark.parametrize("late", [0.0, 0.2], ids=["at once", "later than a DELETE may leave"])
-async def test_delete_with_a_dropped_connection_is_not_repeated(cluster, script, monkeypatch, late):
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "later than a DELETE may leave"])
+async def test_delete_with_a_dropped_connection_is_not_repeated(cluster, script, deadline, is_late):
     """The second DELETE would be sent long after its decision, and after a stop."""
-    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.1)
-    script.answers, script.late = ["drop", {"json": OBJ}], late
+    script.answers = ["drop", {"json": OBJ}]
+    if is_late:
+        script.before = deadline.pass_by
 
     with pytest.raises(TryLaterError, match="not repeated"):
         await cluster.delete(JOB, OBJ)
     assert len(script.asked) == 1
 
-    script.late = 0.0
+    script.before = lambda: None
     assert await cluster.delete(JOB, OBJ)
 
 
-async def test_delete_after_its_send_deadline_is_not_repeated_at_another_path(cluster, script, monkeypatch):
+async def test_delete_after_its_send_deadline_is_not_repeated_at_another_path(cluster, script, deadline):
     """After a 404 on its path, discovery may be slow; the second DELETE has the same deadline as the first."""
-    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.2)
     kinds = {"resources": [{"name": "works", "kind": "Job", "namespaced": True, "verbs": ["get", "delete"]}]}
     group = {"name": "batch", "versions": [{"groupVersion": "batch/v1", "version": "v1"}]}
     gone = {"status": 404, "text": "404 page not found"}
-    script.answers, script.late = [gone, {"json": group}, {"json": kinds}, {"json": OBJ}], 0.1
+    script.answers = [gone, {"json": group}, {"json": kinds}, {"json": OBJ}]
+    script.before = lambda: deadline.pass_by(0.5)
 
     with pytest.raises(TryLaterError, match="could not be sent"):
         await cluster.delete(JOB, OBJ)
@@ -439,7 +480,7 @@ async def test_delete_after_its_send_deadline_is_not_repeated_at_another_path(cl
     assert [path for method, path in script.asked if method == "DELETE"] == [
         "/apis/batch/v1/namespaces/ci/jobs/build-42"
     ]
-    script.late = 0.0
+    script.before = lambda: None
     assert await cluster.delete(JOB, OBJ)
     assert script.asked[-1] == ("DELETE", "/apis/batch/v1/namespaces/ci/works/build-42")
 
@@ -478,26 +519,26 @@ async def test_connection_of_a_delete_is_used_again(cluster, script):
 
 async def test_delete_without_a_free_connection_is_not_sent(cluster, script, monkeypatch):
     """The DELETE may have been decided before a stop, and would be sent long after it."""
-    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.3)
-    script.answers = [1.0]
+    answered = asyncio.Event()
+    script.answers = [answered]
     reads = [asyncio.create_task(cluster.get(JOB, REF)) for _ in range(API_CONNECTIONS_MAX)]
-    while len(script.asked) < API_CONNECTIONS_MAX:
-        await asyncio.sleep(0.01)
+    await script.until_asked(API_CONNECTIONS_MAX)
 
-    with pytest.raises(TryLaterError):
-        await cluster.delete(JOB, OBJ)
+    with monkeypatch.context() as short:
+        short.setattr(adapter, "LEAVE_SECONDS_MAX", 0.3)
+        with pytest.raises(TryLaterError):
+            await cluster.delete(JOB, OBJ)
 
+    answered.set()
     await asyncio.gather(*reads)
     assert {method for method, _ in script.asked} == {"GET"}
     assert await cluster.delete(JOB, OBJ)
 
 
-async def test_delete_with_a_late_token_is_not_sent(cluster, script, monkeypatch):
-    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.05)
-
+async def test_delete_with_a_late_token_is_not_sent(cluster, script, deadline):
     class Late:
         async def token(self, *, refused=""):
-            await asyncio.sleep(0.2)
+            deadline.pass_by()
             return "token"
 
         def close(self):

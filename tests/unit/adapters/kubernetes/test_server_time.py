@@ -1,17 +1,18 @@
 """The API server's time at a due time: when it is read, and by how many callers at once."""
 
 import asyncio
-import time
 from datetime import datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
+from typing import Any
 
 import pytest
 
 from shared.adapters.clock import ServerClock
-from shared.adapters.kubernetes import server_time
 from shared.adapters.kubernetes.server_time import FAILED_PAUSE_SECONDS, PAUSE_SECONDS, ServerTime
 from shared.errors import PermanentError, TryLaterError
 from tests.builders import NOW, later
+from tests.simulation.virtualloop import VirtualLoop
 
 pytestmark = pytest.mark.anyio
 
@@ -41,6 +42,12 @@ class Server:
         self.answer()
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """Each test runs in virtual time."""
+    return "asyncio", {"loop_factory": partial(VirtualLoop, 0)}
+
+
 @pytest.fixture
 def server() -> Server:
     """At NOW, its last answer has a Date that was 0.6 s old."""
@@ -68,9 +75,10 @@ async def test_time_is_read_without_a_recent_answer(server: Server) -> None:
 
 
 async def test_time_within_a_few_milliseconds_is_waited_for_and_not_read() -> None:
+    monotonic = asyncio.get_running_loop().time
     server = Server(NOW)
-    server.clock = ServerClock(time.monotonic)
-    server.time = ServerTime(server.clock, server.read, time.monotonic)
+    server.clock = ServerClock(monotonic)
+    server.time = ServerTime(server.clock, server.read, monotonic)
     server.answer()
     due_at = NOW + timedelta(milliseconds=15)
 
@@ -82,12 +90,9 @@ async def test_time_within_a_few_milliseconds_is_waited_for_and_not_read() -> No
 
 
 @pytest.mark.parametrize("error", [TryLaterError("busy"), PermanentError("forbidden"), None], ids=str)
-async def test_failed_read_leaves_the_time_that_is_known(
-    server: Server, error: Exception | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_read_leaves_the_time_that_is_known(server: Server, error: Exception | None) -> None:
     """Without an error, the API server never answers."""
     server.error, server.seconds_away = error, 0.0 if error else 3_600.0
-    monkeypatch.setattr(server_time, "READ_SECONDS_MAX", 0.01)
     assert await server.time.now(NOW) == NOW - timedelta(seconds=0.6)
 
 

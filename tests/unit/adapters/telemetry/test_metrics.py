@@ -255,6 +255,12 @@ class Engine:
         return self.due_at
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """On a slow machine, no value of a scrape is late."""
+    monkeypatch.setattr(scraping, "SCRAPED_VALUE_SECONDS_MAX", 60.0)
+
+
 async def scraped(metrics):
     return (await asyncio.to_thread(generate_latest, metrics.registry)).decode()
 
@@ -333,12 +339,20 @@ async def test_idle_connections_hold_no_thread_and_delay_no_scrape():
 
 
 async def test_scrape_with_a_slow_value_ends_without_it(monkeypatch):
+    sent, setup = threading.Event(), scraping._Handler.setup
+
+    def setup_once_sent(handler):
+        sent.wait()
+        setup(handler)
+
     monkeypatch.setattr(scraping._Handler, "timeout", 0.1)
+    monkeypatch.setattr(scraping._Handler, "setup", setup_once_sent)  # bytes after the end would reset the connection
     metrics, port = of(), free_port()
     close = metrics.serve(port, "127.0.0.1")
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /metrics HTTP/1.1\r\n")
+        sent.set()
         assert await reader.read() == b""
         writer.close()
     finally:

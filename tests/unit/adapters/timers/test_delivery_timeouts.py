@@ -1,6 +1,5 @@
 """Timeouts of deliveries: a healthy attempt is never cancelled, and a long one delays no other timer."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from shared.usecases.forewarning import Forewarning
 from shared.usecases.timer_handler import TimerHandler
 from tests.builders import not_none
 from tests.fakes import FakeClock
-from tests.unit.adapters.timers.test_sqlite_engine import NOW, QUICK, Broker, World, a_while, timer, until
+from tests.unit.adapters.timers.test_sqlite_engine import NOW, QUICK, Broker, World, timer, turns, until
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +26,7 @@ HANDLERS: dict[Purpose, type[TimerHandler]] = {
     Purpose.ARCHIVE: Archival,
     Purpose.WARN: Forewarning,
 }
-SHORT = replace(QUICK, delivery_seconds={Purpose.EXPIRE: 0.001, Purpose.ARCHIVE: 60.0})
+SHORT = replace(QUICK, delivery_seconds={Purpose.EXPIRE: 0.001, Purpose.ARCHIVE: 3_600.0})
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ async def test_archive_delivery_that_outlasts_the_timeout_of_expire_is_not_start
         await engine.set([timer(), timer(purpose=Purpose.ARCHIVE)])
         while purposes(world).count(Purpose.EXPIRE) < 3:
             world.clock.advance(60)
-            await a_while()
+            await turns(engine)
         gate.set()
         await until(lambda: world.broker.fired)
     assert purposes(world).count(Purpose.ARCHIVE) == 1
@@ -77,8 +76,6 @@ async def test_long_archive_deliveries_of_a_namespace_delay_no_other_timer(world
     async with world.running(QUICK) as engine:
         await engine.set([timer(f"slow-{n}", -60, purpose=Purpose.ARCHIVE, namespace="slow") for n in range(500)])
         await until(lambda: world.broker.waiting == LIMITS.in_flight // 3)
-        begun = asyncio.get_running_loop().time()
         await engine.set([timer(f"due-{n}", purpose=one) for n in range(100) for one in Purpose])
         await until(lambda: len(world.broker.fired) == 100 * len(Purpose))
-        assert asyncio.get_running_loop().time() - begun < 5
         assert world.broker.waiting == LIMITS.in_flight // 3

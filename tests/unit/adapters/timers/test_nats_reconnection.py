@@ -10,7 +10,7 @@ import pytest
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.servers import NatsServers
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 BYTES = 64 * 1024 * 1024
 """More than the kernel holds for a connection."""
@@ -20,7 +20,13 @@ class Server:
     """A server of NATS's text protocol that answers pings, and freezes at a long line."""
 
     def __init__(self) -> None:
-        self.connections, self.end = 0, asyncio.Event()
+        self.connections, self.frozen = 0, asyncio.Event()
+        self.serving: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self.serve(reader, writer))
+        self.serving.add(task)
+        task.add_done_callback(self.serving.discard)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -31,7 +37,8 @@ class Server:
                 if line.startswith(b"PING"):
                     writer.write(b"PONG\r\n")
         except ValueError:  # as after SIGSTOP: the connection stays, and nothing is read any more
-            await self.end.wait()
+            self.frozen.set()
+            await asyncio.Event().wait()
         except ConnectionError:  # the client has left
             pass
         finally:
@@ -40,25 +47,33 @@ class Server:
 
 @asynccontextmanager
 async def serving(server: Server) -> AsyncIterator[str]:
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    listening = await asyncio.start_server(server.accept, "127.0.0.1", 0)
     yield f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    server.end.set()
     listening.close()
-    await asyncio.sleep(0.1)
+    for task in server.serving:
+        task.cancel()
+    await asyncio.gather(*server.serving, return_exceptions=True)
 
 
 async def test_client_leaves_a_server_that_takes_no_bytes() -> None:
     server = Server()
     async with serving(server) as url:
         client = NatsServers((url,)).new_client()
-        await client.connect(servers=[url], allow_reconnect=True, pending_size=2 * BYTES)
+        again = asyncio.Event()
+
+        async def reconnected() -> None:
+            again.set()
+
+        await client.connect(
+            servers=[url], allow_reconnect=True, pending_size=2 * BYTES, connect_timeout=60, reconnected_cb=reconnected
+        )
         await client.publish("x", b"x" * BYTES)
-        await asyncio.sleep(0.2)  # the flusher has handed the bytes to the transport
+        await server.frozen.wait()  # some of the bytes have arrived, and the client's transport has the others
 
         await client.force_reconnect()
-        async with asyncio.timeout(30):
-            while server.connections < 2 or not client.is_connected:
-                await asyncio.sleep(0.05)
+        await again.wait()
+        assert server.connections == 2
+        assert client.is_connected
         await client.close()
 
 

@@ -1,6 +1,5 @@
 """A share with a large backlog costs the others nothing; SQLite counts the steps of its virtual machine."""
 
-import asyncio
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -25,12 +24,13 @@ from tests.unit.adapters.timers.test_sqlite_engine import (
     QUICK,
     World,
     timer,
+    turns,
     until,
     until_pending,
     world,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 __all__ = ["world"]
 
 FAILING = 20_000
@@ -150,7 +150,7 @@ async def test_scan_pauses_while_too_many_shares_wait_and_goes_on(
         await engine.set([timer(f"uid-{n}", -60 + n, namespace=f"n{n}") for n in range(40)])
         await engine.set([timer(f"more-{n}", -10, kind=f"K{n}") for n in range(SCANNED_ROWS + 100)])
         await until(lambda: world.broker.waiting)
-        await asyncio.sleep(0.05)
+        await turns(engine)
         gate.set()
         await until_pending(engine, 0)
     assert len(world.broker.fired) == 140 + SCANNED_ROWS

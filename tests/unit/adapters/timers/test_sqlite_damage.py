@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.file import TimerFile
 from shared.errors import TryLaterError, TtlError
 from tests.unit.adapters.timers.test_sqlite_engine import (
+    WAIT_SECONDS_MAX,
     World,
     stored_timers,
     timer,
@@ -38,12 +40,17 @@ async def fill(world: World) -> None:
             await engine.set([timer(f"uid-{page}-{number}", 60) for number in range(500)])
 
 
+def garbage(size: int) -> bytes:
+    """The same bytes each time."""
+    return random.Random(size).randbytes(size)
+
+
 def scribble(path: Path) -> None:
     """Garbage in the middle of the file."""
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(size // 4 // PAGE * PAGE)
-        file.write(os.urandom(size // 2 // PAGE * PAGE))
+        file.write(garbage(size // 2 // PAGE * PAGE))
 
 
 def change_flags(flags: str, *files: str) -> "subprocess.CompletedProcess[bytes]":
@@ -165,7 +172,7 @@ async def test_unexpected_error_answers_all_writes_and_ends_the_engine(
     engine = world.open()
     monkeypatch.setattr(engine._file.health, "note", break_down)
     for uid in ("uid-1", "uid-2"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
             with pytest.raises(TryLaterError, match="never expected"):
                 await engine.set([timer(uid, 60)])
     with pytest.raises(TtlError, match=r"restart this process.*never expected"):
@@ -182,7 +189,7 @@ async def test_unexpected_error_in_spare_time_answers_all_writes(world: World, m
     engine = world.open()
     monkeypatch.setattr(engine._commits, "_spare", lambda _: break_down())
     refusal, number = "", 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
         while not refusal:  # the thread has spare time after one of the writes
             refusal, number = await refused(engine, f"uid-{number}"), number + 1
     assert refusal.startswith("timers could not be stored: unexpected error")
@@ -192,7 +199,7 @@ async def test_unexpected_error_in_spare_time_answers_all_writes(world: World, m
 async def refused(engine: SqliteTimers, uid: str) -> str:
     """Why a timer is refused; empty if it is stored."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
             await engine.set([timer(uid, 60)])
     except TryLaterError as error:
         return str(error)
@@ -209,11 +216,11 @@ async def test_damaged_file_at_start_is_one_error_that_says_what_to_do(world: Wo
     match part:
         case "the header":
             with world.path.open("r+b") as file:
-                file.write(os.urandom(100))
+                file.write(garbage(100))
         case "the first page":
             with world.path.open("r+b") as file:
                 file.seek(100)
-                file.write(os.urandom(PAGE - 100))
+                file.write(garbage(PAGE - 100))
         case _:
             os.truncate(world.path, size // 2)
     before = world.path.read_bytes()

@@ -1,7 +1,8 @@
 """The lock of a timer file: one owner, and a short wait for a process that only checks the file."""
 
 import os
-import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,19 +11,42 @@ from shared.adapters.timers.sqlite import lock as sqlite_lock
 from shared.adapters.timers.sqlite.lock import OwnedError, lock_file
 
 
-def test_file_that_another_owner_releases_soon_is_locked(tmp_path: Path) -> None:
+class Pauses:
+    """The pauses between the attempts, which take no time.
+
+    Attributes:
+        at_last: What happens in the pause before the last attempt.
+    """
+
+    def __init__(self) -> None:
+        self.left = int(sqlite_lock.LOCK_SECONDS_MAX / sqlite_lock.LOCK_PAUSE_SECONDS)
+        self.at_last: Callable[[], None] = lambda: None
+
+    def sleep(self, _seconds: float) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.at_last()
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    pauses = Pauses()
+    monkeypatch.setattr(sqlite_lock, "time", pauses)
+    return pauses
+
+
+def test_file_that_another_owner_releases_soon_is_locked(tmp_path: Path, pauses: Pauses) -> None:
     path = tmp_path / "timers.db"
     held = lock_file(path)
-    release = threading.Timer(2 * sqlite_lock.LOCK_PAUSE_SECONDS, os.close, [held])
-    release.start()
+    pauses.at_last = partial(os.close, held)
 
     os.close(lock_file(path))
 
-    release.join()
+    assert pauses.left == 0
 
 
-def test_file_of_another_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_lock, "LOCK_SECONDS_MAX", 2 * sqlite_lock.LOCK_PAUSE_SECONDS)
+@pytest.mark.usefixtures("pauses")
+def test_file_of_another_owner_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "timers.db"
     held = lock_file(path)
 
@@ -33,8 +57,8 @@ def test_file_of_another_owner_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     os.close(lock_file(path))
 
 
-def test_two_links_to_one_file_have_one_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_lock, "LOCK_SECONDS_MAX", 2 * sqlite_lock.LOCK_PAUSE_SECONDS)
+@pytest.mark.usefixtures("pauses")
+def test_two_links_to_one_file_have_one_owner(tmp_path: Path) -> None:
     links = [tmp_path / "here" / "timers.db", tmp_path / "there" / "timers.db"]
     for link in links:
         link.parent.mkdir()

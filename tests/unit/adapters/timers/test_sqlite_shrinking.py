@@ -14,7 +14,7 @@ from shared.adapters.timers.sqlite import shrinking
 from shared.adapters.timers.sqlite.file import TimerFile
 from shared.adapters.timers.sqlite.shrinking import KEPT_PAGES, Shrinking
 from tests.builders import ROOT
-from tests.unit.adapters.timers.test_sqlite_engine import World, timer, until_pending, world
+from tests.unit.adapters.timers.test_sqlite_engine import World, timer, until, until_pending, world
 from tests.unit.adapters.timers.test_sqlite_migration import FIXTURE, pragma
 
 pytestmark = pytest.mark.anyio
@@ -41,9 +41,7 @@ async def test_file_shrinks_after_its_timers_have_fired(world: World, monkeypatc
         large = engine._file.writer.execute("PRAGMA page_count").fetchone()[0]
         world.clock.advance(60)
         await until_pending(engine, 0)
-        async with asyncio.timeout(20):
-            while world.path.stat().st_size > large * PAGE_BYTES // 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: world.path.stat().st_size <= large * PAGE_BYTES // 2)
         await engine.set([timer("after", 600)])
     assert large > 256
     assert pragma(world.path, "integrity_check") == "ok"

@@ -128,9 +128,9 @@ def test_ls_lists_several_pages(use: Use, tmp_path: Path) -> None:
 
 
 def test_ls_due_within_leaves_out_later_timers(use: Use, tmp_path: Path) -> None:
-    later = timer("later", (datetime.now(UTC) - NOW).total_seconds() + 7200)
-    create(tmp_path / "two.db", [timer("overdue"), later])
-    found = json.loads(use("ls", "-o", "json", "--due-within", "1h", "--timers", "sqlite:two.db").stdout)
+    now = (datetime.now(UTC) - NOW).total_seconds()
+    create(tmp_path / "two.db", [timer("overdue", now - 3600), timer("later", now + 90_000)])
+    found = json.loads(use("ls", "-o", "json", "--due-within", "1d", "--timers", "sqlite:two.db").stdout)
     assert [one["ref"]["uid"] for one in found["timers"]] == ["overdue"]
 
 

@@ -16,6 +16,7 @@ from shared.cli.ui.readers import PLACES_CHECKED_MAX
 from shared.errors import ForbiddenError, TryLaterError
 from tests.builders import NOW
 from tests.ui_views import view_of
+from tests.virtual_time import anyio_backend  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.anyio
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,8 @@ from shared.cli.ui.places import REQUESTS_AT_ONCE_MAX, REQUESTS_OF_USER_MAX
 from shared.cli.ui.serving import serve_app
 from shared.errors import TryLaterError
 from tests.ui_views import view_of
-from tests.unit.cli.ui.test_ui_app import ReviewingServer, Site
+from tests.unit.cli.ui.test_ui_app import Reply, ReviewingServer, Site
+from tests.virtual_time import anyio_backend  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +38,7 @@ async def test_more_unknown_tokens_than_are_checked_at_once_are_refused_for_now(
     server = SlowServer()
     reviews = Reviews(server)  # type: ignore[arg-type]
     waiting = [asyncio.create_task(reviews.find_user(f"stranger-{number}")) for number in range(TOKENS_REVIEWED_MAX)]
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     with pytest.raises(TryLaterError, match="too many tokens"):
         await reviews.find_user("one-more")
     server.gate.set()
@@ -136,29 +138,47 @@ async def test_request_whose_client_has_left_takes_no_place_and_ends_no_read():
     assert len(reads) == 1
 
 
+class CountedView(CachedView):
+    """Says that a request has its place: only then it asks for the view."""
+
+    def __init__(self, read: Callable[[], Awaitable[Any]], *, seconds: float) -> None:
+        super().__init__(read, seconds=seconds)
+        self.is_asked = asyncio.Event()
+
+    async def get(self) -> Any:
+        self.is_asked.set()
+        return await super().get()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # with a socket
 @pytest.mark.parametrize("half", [False, True])
 async def test_place_is_free_when_the_connection_ends(half, monkeypatch):
     monkeypatch.setattr(places, "REQUESTS_AT_ONCE_MAX", 1)
-    view, gate, reading = await view_of(), asyncio.Event(), asyncio.Event()
+    view, gate = await view_of(), asyncio.Event()
 
     async def read() -> Any:
-        reading.set()
         await gate.wait()
         return view
 
-    app = make_app(UiServer(CachedView(read, seconds=30), 30), loopback_only=True)
+    views = CountedView(read, seconds=30)
+    app = make_app(UiServer(views, 30), loopback_only=True)
     other = Site(app)
-    async with serve_app(app, "127.0.0.1", 0) as url, asyncio.timeout(20):
+
+    async def ask_until_there_is_a_place() -> Reply:
+        while (reply := await other.get("/api/v1/overview")).status == 503:
+            await asyncio.sleep(0)  # the server has not seen the end yet
+        return reply
+
+    async with serve_app(app, "127.0.0.1", 0) as url, asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rstrip("/").rpartition(":")[2]))
         writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await reading.wait()
+        await views.is_asked.wait()
         assert (await other.get("/api/v1/overview")).status == 503
+        views.is_asked.clear()
         writer.write_eof() if half else writer.close()
         assert await reader.read() == b""
-        waiting = asyncio.create_task(other.get("/api/v1/overview"))
-        while (await asyncio.wait((waiting,), timeout=0.1))[0]:
-            assert waiting.result().status == 503  # the server has not seen the end yet
-            waiting = asyncio.create_task(other.get("/api/v1/overview"))
+        waiting = asyncio.create_task(ask_until_there_is_a_place())
+        await views.is_asked.wait()
         gate.set()
         assert (await waiting).status == 200
         writer.close()
