@@ -10,13 +10,19 @@ CODESPELL := functions shared knative tests examples README.md ARCHITECTURE.md C
 
 # What `make unit` runs: the packages without I/O. The tests on random inputs are in tests/properties.
 UNIT := $(addprefix tests/unit/,core evaluation safeguards usecases)
+# What `make test` runs, without the tests that have the marker `verify`.
+# The slow folders come first, so that no worker ends with a long file alone.
+DETERMINISTIC := $(addprefix tests/,simulation manifests properties unit functions conformance reference chart release examples)
+# The tests on real servers; those with the marker `smoke` are those of `make smoke`.
+REAL := $(addprefix tests/,contract crash integration)
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg docs chart index unit test e2e sim chaos bench bench-guard headlamp lint format types layers check audit dist binary krew \
+.PHONY: help setup demo demo-svg docs chart index unit test smoke e2e-smoke verify real e2e flakes docs-check sim chaos bench bench-guard headlamp lint format types layers check audit dist binary krew \
 	release-check release-notes lock clean
 
 help: ## list the targets
@@ -46,10 +52,30 @@ index: $(READY) ## let the index of ARCHITECTURE.md follow functions that have m
 unit: $(READY) ## the unit tests without I/O, in seconds: decisions, safeguards, use cases
 	@$(BIN)/pytest -n 2 -q -p no:hypothesispytest --durations 5 --durations-min 0.5 $(UNIT)
 
-test: $(READY) ## all tests but e2e and SKIP; without the servers' binaries, the tests that need them are skipped
-	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,tests/e2e $(SKIP)) --durations 10
+test: $(READY) ## the tests that need nothing but Python: the same result on each machine, in 5 minutes
+	@$(BIN)/pytest $(PARALLEL) -m "not verify" --durations 10 $(DETERMINISTIC)
 
-e2e: export E2E_IMAGE ?= busybox:1.37
+smoke: $(READY) ## each promise once on real servers: 3 minutes; without their binaries, these tests are skipped
+	@$(BIN)/pytest -n 0 -m smoke --durations 10 $(REAL)
+
+e2e-smoke: $(READY) ## one object from its event to its deletion on the cluster of KUBECONFIG, with Knative
+	@$(BIN)/pytest tests/e2e/test_smoke.py
+
+verify: ## all tests there are, with real servers, a cluster and the image's Python: 90 minutes
+	@bash .ci/verify
+
+# A test that failed runs once more, alone; FLAKY lists those that passed then. Tests whose promise is a time run alone.
+real: FLAKY := flaky-tests.txt
+real: $(READY) ## all tests that `make test` leaves out, but the end-to-end tests
+	@rm -f $(FLAKY)
+	@$(BIN)/python -m tests.verify --flaky $(FLAKY) -- $(PARALLEL) -m "verify and not realtime" $(REAL) $(DETERMINISTIC)
+	@$(BIN)/python -m tests.verify --flaky $(FLAKY) -- -n 0 -m "verify and realtime" $(REAL) $(DETERMINISTIC)
+
+flakes: $(READY) ## what `make test` runs, often, in random order, under load: make flakes ROUNDS=20
+	@$(BIN)/python -m tests.flakes --rounds $(or $(ROUNDS),20) --seed $(or $(SEED),1) -- \
+		$(PARALLEL) -q --no-header --no-summary -m "not verify" $(DETERMINISTIC)
+
+e2e e2e-smoke: export E2E_IMAGE ?= busybox:1.37
 e2e: $(READY) ## tests on the cluster of KUBECONFIG, with Knative: they install, break and uninstall
 	@$(BIN)/pytest tests/e2e
 
@@ -77,10 +103,13 @@ docs: $(READY) ## write docs/reference from the code
 chart: $(READY) ## write knative/chart from the kustomizations of knative/ (needs kubectl)
 	@$(BIN)/python -m tests.chart
 
-lint: $(READY) ## ruff, its formatter, and codespell
+lint: $(READY) docs-check ## ruff, its formatter, codespell, and docs-check
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell $(CODESPELL)
+
+docs-check: $(READY) ## links, snippets and generated files: what is broken or stale, in seconds
+	@$(BIN)/pytest -n 0 -q tests/docs
 
 format: $(READY) ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix .

@@ -14,11 +14,13 @@ from typing import Any
 import yaml
 
 from tests.builders import COMMAND
-from tests.e2e.cluster import create, kubectl, server_pid, wait
+from tests.e2e.cluster import create, get, kubectl, server_pid, wait
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "ttl-after-finished"
+READY_SECONDS = 120
 KNATIVE = "knative-eventing"
+MONITORING = "monitoring.coreos.com"
 IMAGE = "ghcr.io/ttl-after-finished/ttl-after-finished"
 FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
 
@@ -37,6 +39,8 @@ _PODSPECABLE = {
 }
 
 
+_RIGHTS = {"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+
 DATA_PLANE = ("imc-dispatcher", "mt-broker-filter", "mt-broker-ingress")
 """The Deployments of Knative Eventing through which each event goes."""
 
@@ -45,8 +49,13 @@ PING_ADAPTER = "pingsource-mt-adapter"
 
 
 def prepare() -> None:
-    """Bring what Knative Serving brings, where only its CRDs are, and restart Knative Eventing."""
+    """Restart Knative Eventing, for an installation that requires no tokens."""
     restart_knative()
+    complete_serving()
+
+
+def complete_serving() -> None:
+    """Bring what Knative Serving brings, where only its CRDs are."""
     if not kubectl("get", "clusterrole", _PODSPECABLE["metadata"]["name"], "--ignore-not-found"):  # type: ignore[index]
         kubectl("apply", "-f", "-", given=json.dumps(_PODSPECABLE))
 
@@ -60,11 +69,43 @@ def restart_knative() -> None:
     restart(*kubectl("-n", KNATIVE, "get", "deployments", "-o", "name").split())
 
 
+@contextmanager
+def tokens() -> Iterator[None]:
+    """Have Knative Eventing send and require tokens, as docs/explanation/callers.md switches them on."""
+    _authenticate("enabled")
+    try:
+        restart_knative()
+        complete_serving()
+        wait("the feature", _are_policies_taken)
+        yield
+    finally:
+        _authenticate("disabled")
+
+
+def _authenticate(state: str) -> None:
+    feature = json.dumps({"data": {"authentication-oidc": state}})
+    kubectl("-n", KNATIVE, "patch", "configmap", "config-features", "--type=merge", "-p", feature)
+
+
+def _are_policies_taken() -> bool:
+    """Knative's webhook reads the feature a moment later."""
+    policy = {"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "EventPolicy", "metadata": {"name": "probe"}}
+    try:
+        kubectl("create", "--dry-run=server", "-f", "-", given=json.dumps({**policy, "spec": {}}))
+    except AssertionError:
+        return False
+    return True
+
+
 def restart(*deployments: str) -> None:
-    """Restart Deployments of Knative Eventing, and wait for their new Pods."""
+    """Restart Deployments of Knative Eventing, wait for their new Pods, and for the end of the others.
+
+    The API server calls a webhook on a connection to its old Pod until that ends, and a call in that moment fails.
+    """
     kubectl("-n", KNATIVE, "rollout", "restart", *deployments)
     for deployment in deployments:
         kubectl("-n", KNATIVE, "rollout", "status", deployment, "--timeout=2m")
+    wait("the end of the old Pods of Knative Eventing", lambda: not ending_pods(KNATIVE), READY_SECONDS)
 
 
 def two_minute_start() -> None:
@@ -87,21 +128,64 @@ def run(command: str) -> None:
     assert done.returncode == 0, f"{command}: {done.stderr}"
 
 
-def apply(folder: Path, *, without: str = "") -> None:
-    """Apply an overlay.
+def apply(folder: Path) -> None:
+    """Apply an overlay."""
+    kubectl("apply", "-f", "-", given=built(folder))
 
-    Args:
-        folder: The overlay's.
-        without: An API group whose objects are left out.
+
+def apply_rights(folder: Path) -> None:
+    """Apply the namespace, the accounts and the roles of an overlay, and wait until the roles hold their rules.
+
+    The control plane fills an aggregated role a moment after it is applied, and until then its account is refused.
     """
-    kubectl("apply", "-f", "-", given=built(folder, without=without))
+    objects = [obj for obj in yaml.safe_load_all(built(folder)) if obj["kind"] in _RIGHTS]
+    kubectl("apply", "-f", "-", given=yaml.safe_dump_all(objects))
+    wait("the rules of the aggregated roles", _are_roles_filled, READY_SECONDS)
 
 
-def built(folder: Path, *, without: str = "") -> str:
-    """What kustomize makes of an overlay, with the image that E2E_FUNCTIONS_IMAGE names."""
+def _are_roles_filled() -> bool:
+    label = f"app.kubernetes.io/part-of={NAMESPACE}"
+    roles = json.loads(kubectl("get", "clusterroles", "-l", label, "-o", "json"))["items"]
+    for role in roles:
+        for selector in role.get("aggregationRule", {}).get("clusterRoleSelectors", []):
+            parts = [one for one in roles if selector["matchLabels"].items() <= one["metadata"]["labels"].items()]
+            if any(rule not in (role["rules"] or []) for part in parts for rule in part["rules"]):
+                return False
+    return True
+
+
+def uninstall(folder: Path) -> None:
+    """Delete what an overlay holds, and wait until its namespace is gone, which is the last to go.
+
+    To wait for each object, kubectl reads five of them a second, and there are a hundred.
+    """
+    kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", given=built(folder))
+    kubectl("wait", "--for=delete", f"namespace/{NAMESPACE}", "--timeout=180s")
+
+
+def remains() -> list[str]:
+    """The objects of all kinds that belong to an installation, by their namespace or label, but Events."""
+    kinds = set(kubectl("api-resources", "--verbs=list,delete", "-o", "name").split()) - {
+        "events",
+        "events.events.k8s.io",
+    }
+    listed = json.loads(kubectl("get", ",".join(sorted(kinds)), "-A", "-o", "json"))["items"]
+    return [f"{one['kind']} {one['metadata']['name']}" for one in listed if _is_ours(one["metadata"])]
+
+
+def _is_ours(metadata: Mapping[str, Any]) -> bool:
+    label = metadata.get("labels", {}).get("app.kubernetes.io/part-of")
+    return NAMESPACE in {metadata.get("namespace"), label}
+
+
+def built(folder: Path) -> str:
+    """What kustomize makes of an overlay, with the image that E2E_FUNCTIONS_IMAGE names.
+
+    The monitors for Prometheus are left out where their CRDs are not.
+    """
+    left_out = "" if MONITORING in kubectl("api-versions") else MONITORING
     objects = yaml.safe_load_all(kubectl("kustomize", str(folder)))
-    kept = [obj for obj in objects if not without or obj["apiVersion"].partition("/")[0] != without]
-    text = yaml.safe_dump_all(kept)
+    text = yaml.safe_dump_all(obj for obj in objects if obj["apiVersion"].partition("/")[0] != left_out)
     image = os.environ.get("E2E_FUNCTIONS_IMAGE")
     return re.sub(rf"image: {IMAGE}:\S+", f"image: {image}", text) if image else text
 
@@ -155,10 +239,40 @@ def shared_folder(name: str) -> Path | None:
 
 def wait_until_ready() -> None:
     """After a change: all of it, in its newest revision."""
-    kinds = "services.serving.knative.dev,triggers,apiserversources,containersources,pingsources,sinkbindings"
-    kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "--timeout=2m", kinds, "--all")
+    _wait_for("containersources,sinkbindings")
+    wait("the Broker's address in all that send to it", _are_senders_bound, READY_SECONDS)
+    _wait_for("brokers.eventing.knative.dev,services.serving.knative.dev,triggers,apiserversources,pingsources")
     for name in kubectl("-n", NAMESPACE, "get", "deployments,statefulsets", "-o", "name").split():
         kubectl("-n", NAMESPACE, "rollout", "status", name, "--timeout=2m")
+
+
+def _wait_for(kinds: str) -> None:
+    kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", f"--timeout={READY_SECONDS}s", kinds, "--all")
+
+
+def _are_senders_bound() -> bool:
+    """Whether each subject of a SinkBinding knows the Broker, and has its token.
+
+    A SinkBinding is Ready before the token is in its subject, which then gets new Pods.
+    """
+    bindings = json.loads(kubectl("-n", NAMESPACE, "get", "sinkbindings", "-o", "json"))["items"]
+    return all(_is_bound(binding) for binding in bindings)
+
+
+def _is_bound(binding: dict[str, Any]) -> bool:
+    subject, token = binding["spec"]["subject"], binding.get("status", {}).get("oidcTokenSecretName")
+    group, _, version = subject["apiVersion"].rpartition("/")
+    found = get(f"{subject['kind']}.{version}.{group}", subject["name"], namespace=NAMESPACE)
+    if found is None:
+        return False
+    spec = found["spec"]["template"]["spec"]
+    secrets = [
+        source.get("secret", {}).get("name")
+        for volume in spec.get("volumes", [])
+        for source in volume.get("projected", {}).get("sources", [])
+    ]
+    knows = any(one["name"] == "K_SINK" for one in spec["containers"][0].get("env", []))
+    return knows and (not token or token in secrets)
 
 
 def ttl(*words: str) -> subprocess.CompletedProcess[str]:
@@ -251,14 +365,14 @@ def pods_of(function: str) -> dict[str, str]:
     return {one["uid"]: one["name"] for one in alive if one["name"].startswith(f"{function}-")}
 
 
-def ending_pods() -> list[str]:
+def ending_pods(namespace: str = NAMESPACE) -> list[str]:
     """The names of Pods on their way out, which may still get requests."""
-    return [one["name"] for one in _pods() if "deletionTimestamp" in one]
+    return [one["name"] for one in _pods(namespace) if "deletionTimestamp" in one]
 
 
-def _pods() -> list[dict[str, Any]]:
-    """The metadata of all Pods of the installation."""
-    listed = json.loads(kubectl("-n", NAMESPACE, "get", "pods", "-o", "json"))["items"]
+def _pods(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The metadata of all Pods, of the installation unless another namespace is given."""
+    listed = json.loads(kubectl("-n", namespace, "get", "pods", "-o", "json"))["items"]
     return [pod["metadata"] for pod in listed]
 
 

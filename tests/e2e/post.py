@@ -16,6 +16,17 @@ fi
 test "$status" -lt 500 || exit 255
 exit $((status - 200))
 """
+_ASK = """
+for url in {urls}; do
+  if command -v curl >/dev/null; then
+    until curl -s -m 5 -o /dev/null "$url"; do sleep 0.2; done
+  else
+    until wget -T 5 -S -O /dev/null "$url" 2>&1 | grep -q HTTP/; do sleep 0.2; done
+  fi
+done
+"""
+ANSWERING_SECONDS = 120
+
 _AGAIN = 455
 """An exit code is one byte; what is meant by this one is 500 and more: come again."""
 
@@ -59,10 +70,16 @@ def post(name: str, url: str, headers: dict[str, str], data: str, *, audience: s
     return status
 
 
-def _run(poster: dict[str, Any]) -> int:
+def wait_until_answering(*urls: str) -> None:
+    """Ask each from a new Pod until it answers anything: Knative calls a function by the same name."""
+    asked = " ".join(map(shlex.quote, urls))
+    _run(pod("asks", _ASK.format(urls=asked), namespace=_NAMESPACE), ANSWERING_SECONDS)
+
+
+def _run(poster: dict[str, Any], seconds: float = 60) -> int:
     name = poster["metadata"]["name"]
     create(poster)
-    ended = wait(f"the end of {name}", lambda: _terminated(name))
+    ended = wait(f"the end of {name}", lambda: _terminated(name), seconds)
     kubectl("-n", _NAMESPACE, "delete", "pod", name, "--wait=false")
     return 200 + int(ended["exitCode"])
 

@@ -1,7 +1,10 @@
 """The rights of our service accounts, and the rights that they used."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.cluster import kubectl
 
@@ -34,6 +37,13 @@ def _rules(user: str, namespace: str) -> set[Right]:
     }
 
 
+def audit_log() -> Path | None:
+    """The API server's audit log; None where it is not known, which CI does not accept."""
+    path = os.environ.get("E2E_AUDIT_LOG")
+    assert path or not os.environ.get("CI")
+    return Path(path) if path else None
+
+
 def asked(log: Path, *, installation: str, since: int = 0) -> dict[str, dict[Right, set[int]]]:
     """By account: what it asked the API server for, with the statuses it was answered, by the server's audit log.
 
@@ -42,15 +52,38 @@ def asked(log: Path, *, installation: str, since: int = 0) -> dict[str, dict[Rig
         installation: Its namespace.
         since: Lines of the log that are not looked at.
     """
-    prefix = f"system:serviceaccount:{installation}:"
     found: dict[str, dict[Right, set[int]]] = {}
-    for line in log.read_text().splitlines()[since:]:
-        event = json.loads(line)
-        user, ref = event["user"]["username"], event.get("objectRef")
-        if not user.startswith(prefix) or ref is None:
-            continue
+    for account, call in _calls(log, installation, since):
+        ref = call["objectRef"]
         resource = "/".join(filter(None, (ref["resource"], ref.get("subresource"))))
-        right = (event["verb"], ref.get("apiGroup", ""), resource)
-        statuses = found.setdefault(user.removeprefix(prefix), {}).setdefault(right, set())
-        statuses.add(event.get("responseStatus", {}).get("code", 0))
+        right = (call["verb"], ref.get("apiGroup", ""), resource)
+        statuses = found.setdefault(account, {}).setdefault(right, set())
+        statuses.add(call.get("responseStatus", {}).get("code", 0))
     return found
+
+
+def refused(calls: dict[str, dict[Right, set[int]]]) -> set[tuple[str, ...]]:
+    """The account and the right of each call that was answered with 403."""
+    return {(account, *right) for account, rights in calls.items() for right, seen in rights.items() if 403 in seen}
+
+
+def deletes(log: Path, *, installation: str, namespace: str, name: str) -> list[tuple[str, Any]]:
+    """Each DELETE of an object that took place: the account, and the preconditions."""
+    found = []
+    for account, call in _calls(log, installation):
+        ref = call["objectRef"]
+        is_about = (call["verb"], ref.get("namespace"), ref.get("name")) == ("delete", namespace, name)
+        if is_about and call["responseStatus"]["code"] == 200:
+            found.append((account, call["requestObject"].get("preconditions")))
+    return found
+
+
+def _calls(log: Path, installation: str, since: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The account and the call, of each call of ours that is about objects."""
+    prefix = f"system:serviceaccount:{installation}:"
+    written, _, _ = log.read_text().rpartition("\n")  # the rest is a line that is being written
+    for line in written.splitlines()[since:]:
+        call = json.loads(line)
+        user = call["user"]["username"]
+        if user.startswith(prefix) and "objectRef" in call:
+            yield user.removeprefix(prefix), call

@@ -21,7 +21,7 @@ from tests.e2e import installation
 from tests.e2e.cluster import DOMAIN, annotations, create, get, job, kubectl, pod, server_pid, wait
 from tests.e2e.installation import FUNCTIONS, broker_audience, broker_url, events, kill
 from tests.e2e.post import post
-from tests.e2e.rights import asked, granted
+from tests.e2e.rights import asked, audit_log, granted, refused
 from tests.e2e.witness import Deletion, Witness, finish_of, stop_of
 
 NAMESPACE = "ttl-e2e-knative"
@@ -282,7 +282,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     installation.apply(folder)
     installation.wait_until_ready()
     yield folder
-    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
+    installation.uninstall(folder)
 
 
 def finish_train_job(name: str) -> None:
@@ -471,9 +471,10 @@ def _finish_one(kind: str, number: int) -> str:
 
 def _expire_asked(*right: str) -> bool:
     """Whether `expire` used a right; without an audit log this cannot be known, and counts as used."""
-    if "E2E_AUDIT_LOG" not in os.environ:
+    log = audit_log()
+    if log is None:
         return True
-    calls = asked(Path(os.environ["E2E_AUDIT_LOG"]), installation=installation.NAMESPACE)
+    calls = asked(log, installation=installation.NAMESPACE)
     return bool(calls.get("expire", {}).get((right[0], right[1], right[2]), set()) & {200, 201, 202, 409})
 
 
@@ -509,12 +510,11 @@ def is_idle(account: str, right: tuple[str, ...]) -> bool:
 @pytest.mark.usefixtures("extended")
 def test_rights_of_every_account_are_sufficient_and_all_used() -> None:
     """After all that went before, which is meant to have every right used."""
-    if "E2E_AUDIT_LOG" not in os.environ:
-        assert not os.environ.get("CI")
+    log = audit_log()
+    if log is None:
         pytest.skip("needs the API server's audit log: see audit-policy.yaml")
-    calls = asked(Path(os.environ["E2E_AUDIT_LOG"]), installation=installation.NAMESPACE)
-    refused = {(account, *right) for account, rights in calls.items() for right in rights if 403 in rights[right]}
-    assert refused == set()
+    calls = asked(log, installation=installation.NAMESPACE)
+    assert refused(calls) == set()
     for account in ACCOUNTS:
         may = granted(account, installation=installation.NAMESPACE, namespace=installation.NAMESPACE)
         used = set(calls.get(account, {}))
@@ -525,42 +525,22 @@ def test_rights_of_every_account_are_sufficient_and_all_used() -> None:
 
 
 BROKERS = "brokers.eventing.knative.dev"
-MONITORING = "monitoring.coreos.com"
 
 
 @pytest.fixture(scope="module")
 def guarded(extended: Path) -> Iterator[None]:
-    """overlays/production, as docs/explanation/callers.md switches tokens on; without unread monitors."""
+    """overlays/production, as docs/explanation/callers.md switches tokens on."""
     assert extended
-    _authenticate("enabled")
-    installation.restart_knative()
-    wait("the feature", _are_policies_taken)
-    kubectl("-n", installation.NAMESPACE, "delete", BROKERS, "default")
-    installation.apply(PRODUCTION, without="" if MONITORING in kubectl("api-versions") else MONITORING)
-    kubectl("-n", installation.NAMESPACE, "wait", "--for=condition=Ready", "--timeout=2m", BROKERS, "--all")
-    poke = f"{DOMAIN}/looked-again={datetime.now(UTC).timestamp()}"
-    kubectl("-n", installation.NAMESPACE, "annotate", "sinkbindings", "--all", "--overwrite", poke)
-    installation.wait_until_ready()
-    wait("the end of the Pods that require no token", lambda: not installation.ending_pods())
-    yield
-    _authenticate("disabled")
-    everything = installation.built(PRODUCTION, without=MONITORING)
-    kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=180s", given=everything)
-
-
-def _authenticate(state: str) -> None:
-    feature = json.dumps({"data": {"authentication-oidc": state}})
-    kubectl("-n", installation.KNATIVE, "patch", "configmap", "config-features", "--type=merge", "-p", feature)
-
-
-def _are_policies_taken() -> bool:
-    """Knative's webhook reads the feature a moment later."""
-    policy = {"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "EventPolicy", "metadata": {"name": "probe"}}
-    try:
-        kubectl("create", "--dry-run=server", "-f", "-", given=json.dumps({**policy, "spec": {}}))
-    except AssertionError:
-        return False
-    return True
+    with installation.tokens():
+        kubectl("-n", installation.NAMESPACE, "delete", BROKERS, "default")
+        installation.apply(PRODUCTION)
+        kubectl("-n", installation.NAMESPACE, "wait", "--for=condition=Ready", "--timeout=2m", BROKERS, "--all")
+        poke = f"{DOMAIN}/looked-again={datetime.now(UTC).timestamp()}"
+        kubectl("-n", installation.NAMESPACE, "annotate", "sinkbindings", "--all", "--overwrite", poke)
+        installation.wait_until_ready()
+        wait("the end of the Pods that require no token", lambda: not installation.ending_pods())
+        yield
+    installation.uninstall(PRODUCTION)
 
 
 @pytest.mark.usefixtures("guarded")
@@ -629,12 +609,11 @@ def proving(guarded: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         on="production",
     )
     kubectl("-n", installation.NAMESPACE, "delete", "apiserversources", "--all")
-    installation.apply(folder, without=MONITORING)
+    installation.apply(folder)
     installation.wait_until_ready()
     wait("the end of the Pods without the key", lambda: not installation.ending_pods())
     yield
-    everything = installation.built(folder, without=MONITORING)
-    kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=180s", given=everything)
+    installation.uninstall(folder)
 
 
 @pytest.mark.usefixtures("proving")

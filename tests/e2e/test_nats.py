@@ -50,7 +50,7 @@ def installed(witness: Witness, nats: None, tmp_path_factory: pytest.TempPathFac
     wait("two Pods of timers", lambda: len(installation.pods_of("timers")) == 2)
     installation.wait_until_ready()
     yield
-    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
+    installation.uninstall(folder)
 
 
 def finished_jobs(name: str, count: int) -> list[Object]:

@@ -166,7 +166,7 @@ def extended(installed: Images, policy_file: Path, tmp_path_factory: pytest.Temp
         installation.wait_until_ready()
         listener.listen("dev.ttlafterfinished.timer.fired")
         yield {function: image_of(function) for function in (*installed, "archive", "usage")}
-        kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
+        installation.uninstall(folder)
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def installed(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> I
     wait_until_delivered()
     kubectl("-n", installation.NAMESPACE, "delete", "pingsources", "--all")
     yield
-    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
+    installation.uninstall(folder)
 
 
 @pytest.fixture

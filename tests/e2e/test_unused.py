@@ -7,7 +7,6 @@ order.
 
 import base64
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from shared.safeguards.state_schema import NAME as STATE
 from tests.e2e import installation, listener
 from tests.e2e.cluster import DOMAIN, create, get, kubectl, pod_spec, wait
 from tests.e2e.installation import events, log_of, ttl
-from tests.e2e.rights import Right, asked, granted
+from tests.e2e.rights import Right, asked, audit_log, granted
 from tests.e2e.ticks import wait_until_delivered, wait_until_ticking
 
 NAMESPACE = "ttl-e2e-unused"
@@ -89,7 +88,7 @@ def installed(objects: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     wait_until_delivered()
     wait_until_ticking("usage", lambda: ended() > 0)
     yield folder
-    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
+    installation.uninstall(folder)
 
 
 def tick_fast(file: Path) -> None:
@@ -315,9 +314,3 @@ def is_about_data(call: Object) -> bool:
     ref = call.get("objectRef", {})
     is_ours = call["user"]["username"] == f"system:serviceaccount:{installation.NAMESPACE}:usage"
     return is_ours and ref.get("resource") in {"secrets", "configmaps"} and ref.get("name") != STATE
-
-
-def audit_log() -> Path | None:
-    path = os.environ.get("E2E_AUDIT_LOG")
-    assert path or not os.environ.get("CI")
-    return Path(path) if path else None

@@ -94,6 +94,7 @@ class Witness:
     stays: Stays = by_annotation
     deletions: list[Deletion] = field(default_factory=list)
     _ours: set[str] = field(default_factory=set)
+    _last: dict[str, str] = field(default_factory=dict)
     _end: threading.Event = field(default_factory=threading.Event)
     _watches: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
@@ -106,6 +107,10 @@ class Witness:
     def gone(self, uid: str) -> Deletion | None:
         """How an object went, if it went."""
         return next((one for one in self.deletions if one.obj["metadata"]["uid"] == uid), None)
+
+    def last_version(self, uid: str) -> str:
+        """The last resourceVersion of an object before it went."""
+        return self._last[uid]
 
     def early(self) -> dict[str, str]:
         """The objects that were deleted too early, and by how much."""
@@ -136,8 +141,11 @@ class Witness:
                 self._watches[kind] = watch
                 for line in watch.stdout or ():
                     event = json.loads(line)
-                    version = event["object"].get("metadata", {}).get("resourceVersion", "")
-                    if event["type"] == "DELETED":
+                    metadata = event["object"].get("metadata", {})
+                    version = metadata.get("resourceVersion", "")
+                    if event["type"] in {"ADDED", "MODIFIED"} and "deletionTimestamp" not in metadata:
+                        self._last[metadata["uid"]] = version
+                    elif event["type"] == "DELETED":
                         self._see(event["object"])
             time.sleep(0.5)
 
@@ -148,10 +156,10 @@ class Witness:
 
 
 @contextmanager
-def witnessed(namespace: str) -> Iterator[Witness]:
+def witnessed(namespace: str, paths: Mapping[str, str] = PATHS) -> Iterator[Witness]:
     """Record every deletion in a new namespace; at the end, check that none was early or unwanted."""
     kubectl("create", "namespace", namespace)
-    with Witness(namespace).watching() as seen:
+    with Witness(namespace, paths).watching() as seen:
         yield seen
     assert seen.early() == {}
     kubectl("delete", "namespace", namespace, "--timeout=180s")

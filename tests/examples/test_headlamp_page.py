@@ -28,7 +28,7 @@ from tests.loopback import answering_with
 from tests.ui_views import SCRIPT, view_of
 from tests.unit.cli.ui.test_ui_app import ReviewingServer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400), pytest.mark.verify]  # they need Node.js and Chromium
 
 HOST = ROOT / "tests" / "examples" / "headlamp_host"
 PREFIX = "/api/v1/namespaces/ttl-after-finished/services/"

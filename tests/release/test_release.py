@@ -1,4 +1,4 @@
-"""The checks of a tag, and the workflow that releases it."""
+"""The checks of a tag, and the workflows."""
 
 import re
 import shutil
@@ -27,8 +27,9 @@ CHANGELOG = """# Changelog
 
 - The first.
 """
-WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
-STEPS = [(name, step) for name, job in WORKFLOW["jobs"].items() for step in job["steps"]]
+WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+WORKFLOW = WORKFLOWS["release"]
+STEPS = [step for flow in WORKFLOWS.values() for job in flow["jobs"].values() for step in job.get("steps", [])]
 
 
 @pytest.fixture
@@ -110,21 +111,21 @@ def test_archive_of_this_machine_has_the_name_that_the_manifest_expects():
     assert name in {archive_of(*one) for one in PLATFORMS}
 
 
-# The workflow
+# The workflows
 
 
 def test_each_action_is_pinned_by_the_hash_of_a_commit():
-    uses = [step["uses"] for _, step in STEPS if "uses" in step]
+    uses = [step["uses"] for step in STEPS if "uses" in step]
     assert uses
-    assert [one for one in uses if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", one)] == []
+    assert [one for one in uses if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}|\./\.github/actions/\w+", one)] == []
 
 
-def test_each_make_target_of_the_workflow_exists():
+def test_each_make_target_of_the_workflows_exists():
     targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     called = [
         word
-        for _, step in STEPS
-        for words in re.findall(r"\bmake (?:-\S+ )*([a-z -]+)", step.get("run", ""))
+        for step in STEPS
+        for words in re.findall(r"\bmake (?:-\S+ )*([a-z0-9 -]+)", step.get("run", ""))
         for word in words.split()
     ]
     assert called
@@ -135,6 +136,7 @@ def test_a_job_has_only_the_permissions_that_it_names():
     assert WORKFLOW["permissions"] == {}
     assert {name: job["permissions"] for name, job in WORKFLOW["jobs"].items()} == {
         "check": {"contents": "read"},
+        "verify": {"contents": "read"},
         "image": {"contents": "read", "packages": "write", "id-token": "write"},
         "publish": {"contents": "write", "packages": "write", "id-token": "write"},
         "binary": {"contents": "write", "id-token": "write"},
@@ -145,12 +147,13 @@ def test_a_job_has_only_the_permissions_that_it_names():
 def test_a_job_that_publishes_needs_the_one_before_it():
     assert {name: job.get("needs") for name, job in WORKFLOW["jobs"].items()} == {
         "check": None,
-        "image": "check",
+        "verify": None,
+        "image": ["check", "verify"],
         "publish": "image",
         "binary": "publish",
         "krew": "binary",
     }
 
 
-def test_no_script_of_the_workflow_contains_an_expression():
-    assert [step["run"] for _, step in STEPS if "${{" in step.get("run", "")] == [], "pass values by the environment"
+def test_no_script_of_a_workflow_contains_an_expression():
+    assert [step["run"] for step in STEPS if "${{" in step.get("run", "")] == [], "pass values by the environment"
