@@ -52,7 +52,7 @@ class NatsServer:
         if wait:
             self.wait()
 
-    def wait(self, seconds: float = 30) -> None:
+    def wait(self, seconds: float = 60) -> None:
         """Wait until the server is ready."""
         deadline = time.monotonic() + seconds
         while not self.healthy():

@@ -18,17 +18,19 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
-from shared.devserver.real_servers import RealServer, real_server
-from shared.devserver.s3_server import s3_server
+from shared.devserver.real_servers import RealServer
+from shared.devserver.s3_server import S3Server
 from shared.ports import Cluster
 from tests.contract.definitions import DEFINITIONS, Crds
-from tests.required import required_assets
-from tests.s3_servers import required_s3_program
+from tests.servers import shared_api_server, shared_s3_server
 from tests.store_cluster import StoreCluster
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 _names = itertools.count()
+
+SMOKE_ROWS = {"server": {"real"}, "world": {"sqlite", "nats"}, "subject": {"s3"}}
+"""Of a test in the smoke selection, by the fixture that selects a server: the rows that are in it."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class Api:
         return answer.body
 
     async def job(self, name, **metadata):
-        spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+        spec = {"managedBy": "example.com/contract", "template": template}  # not by the Job controller
         answer = await self.post(self.jobs(), {"metadata": {"name": name, **metadata}, "spec": spec})
         assert answer.status == 201, answer
         return answer.body
@@ -158,20 +161,15 @@ class Api:
 
 
 @pytest.fixture(scope="session")
-def real():
+def real(pytestconfig: pytest.Config) -> RealServer:
     """A kube-apiserver for all tests; they keep apart by their namespaces."""
-    # Secrets without the watch cache: history that etcd compacted is gone at once, as it is elsewhere after minutes.
-    with real_server(required_assets(), fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
-        if server.has_controllers():
-            server.start_controllers(["garbage-collector-controller"], qps=500, burst=500)
-        yield server
+    return shared_api_server(pytestconfig)
 
 
 @pytest.fixture(scope="session")
-def s3():
+def s3(pytestconfig: pytest.Config) -> S3Server:
     """An S3 server for all tests; they keep apart by their buckets."""
-    with s3_server(required_s3_program()) as server:
-        yield server
+    return shared_s3_server(pytestconfig)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -180,6 +178,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server" in metafunc.fixturenames and not is_chosen:
         double = ["double"] if "cluster" in metafunc.fixturenames else []
         metafunc.parametrize("server", ["embedded", "real", *double], indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tests without the mark are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the mark `smoke` only to the rows of a test that run on real servers."""
+    for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if any(name in params and params[name] not in rows for name, rows in SMOKE_ROWS.items()):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "smoke"]
 
 
 @pytest.fixture

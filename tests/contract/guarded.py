@@ -23,7 +23,16 @@ EXPIRE, ENFORCE, SWEEP, STANDALONE = usernames(NAMESPACE)
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 ANYTHING = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+FEW = (
+    "jobs.batch",
+    "jobs.double.example",
+    "pods",
+    "pods.double.example",
+    "pipelineruns.tekton.dev",
+    "trainjobs.trainer.kubeflow.org",
+)
 MARK = "ttlafterfinished.dev/deadline-exceeded"
 _DOUBLE = "double.example"
 _STOPPED = "ttlafterfinished.dev/stopped-generation"
@@ -51,7 +60,7 @@ class User:
 
     def __post_init__(self) -> None:
         host, port = self.server.url.removeprefix("https://").split(":")
-        self._connection = http.client.HTTPSConnection(host, int(port), context=self.server.ssl, timeout=30)
+        self._connection = http.client.HTTPSConnection(host, int(port), context=self.server.ssl, timeout=90)
 
     def close(self) -> None:
         self._connection.close()
@@ -157,21 +166,66 @@ def path_of(rule: KindRule, obj: Object) -> str:
 
 
 @contextmanager
-def guarded(server: RealServer, kinds: Mapping[str, list[KindRule]] | None = None) -> Iterator[User]:
-    """An administrator of a server that has all kinds, or those, and the guards of each in force."""
+def guarded(
+    server: RealServer, kinds: Mapping[str, list[KindRule]] | None = None, *, is_shared: bool = False
+) -> Iterator[User]:
+    """An administrator of a server that has all kinds, or those, and the guards of each in force.
+
+    Args:
+        server: The server.
+        kinds: The kinds by name; None for all.
+        is_shared: Whether all that this makes is removed at the end.
+    """
     with closing(User(server)) as admin, closing(User(server, EXPIRE)) as expire:
         kinds = rules_by_kind() if kinds is None else kinds
-        for rules in kinds.values():
-            if rules[0].group not in BUILT_IN:
-                admin.make(DEFINITIONS, crd_of(rules))
-            for made in guards(rules, NAMESPACE):
-                is_policy = made.body["kind"] == "ValidatingAdmissionPolicy"
-                admin.make(POLICIES if is_policy else BINDINGS, made.body)
-        allow_all(admin, *usernames(NAMESPACE))
-        admin.make("/api/v1/namespaces", {"metadata": {"name": "work"}})
-        for rules in kinds.values():
-            _wait_until_in_force(admin, expire, rules[0])
-        yield admin
+        before = {path: _names_of(admin, path) for path in (BINDINGS, POLICIES, DEFINITIONS, _ROLE_BINDINGS)}
+        try:
+            yield from _guarding(admin, expire, kinds)
+        finally:
+            if is_shared:
+                _remove(admin, kinds, before)
+
+
+def _remove(admin: User, kinds: Mapping[str, list[KindRule]], before: Mapping[str, set[str]]) -> None:
+    for rules in kinds.values():
+        _remove_finalizers(admin, rules[0])
+    for path, names in before.items():
+        for name in _names_of(admin, path) - names:
+            admin.ask("DELETE", f"{path}/{name}")
+    until(lambda: _names_of(admin, DEFINITIONS) == before[DEFINITIONS])
+
+
+def _guarding(admin: User, expire: User, kinds: Mapping[str, list[KindRule]]) -> Iterator[User]:
+    for rules in kinds.values():
+        if rules[0].group not in BUILT_IN:
+            admin.make(DEFINITIONS, crd_of(rules))
+        for made in guards(rules, NAMESPACE):
+            is_policy = made.body["kind"] == "ValidatingAdmissionPolicy"
+            admin.make(POLICIES if is_policy else BINDINGS, made.body)
+    allow_all(admin, *usernames(NAMESPACE))
+    admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "work"}})  # 409 if another file has made it
+    for rules in kinds.values():
+        _wait_until_in_force(admin, expire, rules[0])
+    _wait_until_last_is_in_force(admin, expire)
+    yield admin
+
+
+def _remove_finalizers(admin: User, rule: KindRule) -> None:
+    """A CRD goes with its last object, and some fixtures have finalizers."""
+    if rule.group not in BUILT_IN and rule.name in _names_of(admin, DEFINITIONS):
+        for obj in admin.ask("GET", resource_path(rule, ""))[1].get("items", ()):
+            if obj["metadata"].get("finalizers"):
+                path = f"{path_of(rule, obj)}/{obj['metadata']['name']}"
+                admin.ask("PATCH", path, {"metadata": {"finalizers": None}}, media="application/merge-patch+json")
+
+
+def few_kinds() -> dict[str, list[KindRule]]:
+    """The kinds of the shared API server: two that are built in, each with its double, and two custom resources."""
+    return {name: rules for name, rules in rules_by_kind().items() if name in FEW}
+
+
+def _names_of(admin: User, path: str) -> set[str]:
+    return {one["metadata"]["name"] for one in admin.ask("GET", path)[1]["items"]}
 
 
 def allow_all(admin: User, *names: str) -> None:
@@ -179,18 +233,42 @@ def allow_all(admin: User, *names: str) -> None:
     group = "rbac.authorization.k8s.io"
     role = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
     subjects = [{"kind": "User", "name": name, "apiGroup": group} for name in names]
-    bound = {"metadata": {"generateName": "all-"}, "roleRef": role, "subjects": subjects}
-    admin.make(f"/apis/{group}/v1/clusterrolebindings", bound)
+    admin.make(_ROLE_BINDINGS, {"metadata": {"generateName": "all-"}, "roleRef": role, "subjects": subjects})
 
 
 def _wait_until_in_force(admin: User, expire: User, rule: KindRule) -> None:
     """A policy is enforced one or two seconds after its creation; no event reports when."""
+    path = _probe_of(admin, rule)
+    until(lambda: path is None or expire.ask("DELETE", f"{path}?dryRun=All")[0] == 403)
+
+
+def _wait_until_last_is_in_force(admin: User, expire: User) -> None:
+    """The API server takes policies over in the order of their creation, so that after this one all are in force."""
+    last, names = {"metadata": {"name": "last"}}, f"request.userInfo.username == '{EXPIRE}'"
+    config_maps = {"apiGroups": [""], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["configmaps"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [config_maps]},
+        "matchConditions": [{"name": "of-expire", "expression": names}],
+        "validations": [{"expression": "false"}],
+    }
+    admin.make(POLICIES, last | {"spec": spec})
+    admin.make(BINDINGS, last | {"spec": {"policyName": "last", "validationActions": ["Deny"]}})
+    admin.ask("POST", "/api/v1/namespaces/work/configmaps", last)
+    until(lambda: expire.ask("DELETE", "/api/v1/namespaces/work/configmaps/last?dryRun=All")[0] in (403, 422))
+
+
+def _probe_of(admin: User, rule: KindRule) -> str | None:
+    """The path of an object that has not finished; None for a kind that is built in, and that no test makes."""
+    if rule.name == "jobs.batch":
+        return make_job(admin, "work", is_finished=False)[0]
+    if rule.name == "pods":
+        return make_pod(admin, "work", "Running")[0]
     if rule.group in BUILT_IN:
-        return
+        return None
     probe = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "probe", "namespace": "work"}}
     path = path_of(rule, probe)
     until(lambda: admin.ask("POST", path, probe)[0] in (201, 409))
-    until(lambda: expire.ask("DELETE", f"{path}/probe?dryRun=All")[0] == 403)
+    return f"{path}/probe"
 
 
 def until(true: Any, seconds: float = 60) -> None:
@@ -204,13 +282,23 @@ def make_job(admin: User, namespace: str, *, is_finished: bool = True, **metadat
     """A Job as the API server itself knows it, with its path."""
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
-    job = admin.make(path, {"metadata": {"generateName": "job-", **metadata}, "spec": {"template": template}})
+    spec = {"managedBy": "example.com/contract", "template": template}  # not by the Job controller
+    job = admin.make(path, {"metadata": {"generateName": "job-", **metadata}, "spec": spec})
     path = f"{path}/{job['metadata']['name']}"
     at = job["metadata"]["creationTimestamp"]
     kinds = ("SuccessCriteriaMet", "Complete")
     conditions = [{"type": kind, "status": "True", "lastTransitionTime": at} for kind in kinds]
     status = {"startTime": at, "completionTime": at, "succeeded": 1, "conditions": conditions}
     return path, admin.patch(f"{path}/status", {"status": status if is_finished else {"startTime": at, "active": 1}})
+
+
+def make_pod(admin: User, namespace: str, phase: str) -> tuple[str, Object]:
+    """A Pod as the API server itself knows it, with its path."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    pod = admin.make(path, {"metadata": {"generateName": "pod-"}, "spec": spec})
+    path = f"{path}/{pod['metadata']['name']}"
+    return path, admin.patch(f"{path}/status", {"status": {"phase": phase}})
 
 
 @asynccontextmanager

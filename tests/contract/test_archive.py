@@ -99,6 +99,7 @@ async def chunks_of(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
+@pytest.mark.smoke
 async def test_document_is_read_as_it_was_stored(subject):
     key, document = make()
     before = datetime.now(UTC)
@@ -113,6 +114,7 @@ async def test_document_is_read_as_it_was_stored(subject):
     assert await subject.again().read(key) == document
 
 
+@pytest.mark.smoke
 async def test_absent_document_is_not_found(subject):
     key, _ = make()
     assert await subject.archive.find(key) is None
@@ -123,6 +125,7 @@ async def test_absent_document_is_not_found(subject):
     await subject.archive.delete([key])
 
 
+@pytest.mark.smoke
 async def test_second_put_of_a_key_keeps_the_first_document(subject):
     obj = make_object()
     first, second = make_document(obj), make_document(obj, finished_at=datetime(2026, 3, 1, tzinfo=UTC))

@@ -137,6 +137,7 @@ async def test_list_of_metadata_has_the_kind_of_the_objects(api, cluster):
 # DELETEs
 
 
+@pytest.mark.smoke
 async def test_delete_of_the_object_that_was_read_is_accepted_once(api, cluster):
     job = await api.job("a")
 
@@ -145,6 +146,7 @@ async def test_delete_of_the_object_that_was_read_is_accepted_once(api, cluster)
     assert await cluster.delete(JOB, job) is False
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
 async def test_delete_with_another_precondition_is_a_conflict(api, cluster, field):
     job = await api.job("a")

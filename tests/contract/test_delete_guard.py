@@ -25,6 +25,7 @@ from tests.builders import JOB, NOW, POD, having
 from tests.contract.guarded import (
     BINDINGS,
     EXPIRE,
+    FEW,
     MARK,
     NAMESPACE,
     POLICIES,
@@ -34,8 +35,10 @@ from tests.contract.guarded import (
     allow_all,
     cases,
     connected_as,
+    few_kinds,
     guarded,
     make_job,
+    make_pod,
     path_of,
     rules_by_kind,
     storable,
@@ -48,10 +51,19 @@ CASES = cases()
 KINDS = sorted({case.rule.name for case in CASES})
 EXEMPT, HOLD = "ttlafterfinished.dev/exempt", "ttlafterfinished.dev/hold"
 _names = itertools.count()
+smoke = pytest.mark.smoke
 
 
 @pytest.fixture(scope="module")
-def admin():
+def admin(real):
+    """Of the shared server, with the guards of a few kinds."""
+    with guarded(real, few_kinds(), is_shared=True) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="module")
+def everywhere():
+    """An administrator of a server of its own: the CRDs of all kinds are what other files want absent."""
     with real_server(required_assets(), fsync=False) as server, guarded(server) as admin:
         yield admin
 
@@ -62,15 +74,24 @@ def expire(admin):
         yield user
 
 
+@pytest.fixture(scope="module")
+def expire_everywhere(everywhere):
+    with closing(User(everywhere.server, EXPIRE)) as user:
+        yield user
+
+
 @pytest.fixture
 def namespace(admin):
     """One of the test's own, by the server's name for it."""
     return admin.make("/api/v1/namespaces", {"metadata": {"generateName": "guarded-"}})["metadata"]["name"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_guard_refuses_exactly_the_unfinished_objects_of_a_kind(kind, admin, expire):
+@pytest.mark.parametrize("kind", [pytest.param(one, marks=smoke) if one in FEW else one for one in KINDS])
+def test_guard_refuses_exactly_the_unfinished_objects_of_a_kind(kind, request):
     """Each fixture: one that has not finished is refused, and one that has finished is not."""
+    where = "" if kind in FEW else "_everywhere"
+    expire = request.getfixturevalue(f"expire{where}")
+    admin = request.getfixturevalue(where.removeprefix("_") or "admin")
     wrong = []
     for case in (case for case in CASES if case.rule.name == kind):
         obj = storable(case.obj, f"x{next(_names)}", "work")
@@ -82,7 +103,7 @@ def test_guard_refuses_exactly_the_unfinished_objects_of_a_kind(kind, admin, exp
     assert not wrong
 
 
-def test_guard_refuses_an_unfinished_object_of_any_shape(admin, expire):
+def test_guard_refuses_an_unfinished_object_of_any_shape(everywhere, expire_everywhere):
     """Fixtures with parts taken out, or of another type: what `finish_of` does not call finished is refused."""
     random = Random(8)
     passed = []
@@ -90,18 +111,18 @@ def test_guard_refuses_an_unfinished_object_of_any_shape(admin, expire):
         case = random.choice(CASES)
         obj = storable(mutated(case.obj, random), f"mutant-{number}", "work")
         path = path_of(case.rule, obj)
-        status, made = admin.ask("POST", path, obj)
+        status, made = everywhere.ask("POST", path, obj)
         if status != 201:  # the server takes no status like this
             continue
         # Whether it is known when it finished is no matter of the guard.
         finish = finish_of(made, case.rule.model_copy(update={"finished_at": ("metadata.nothing",)}))
-        is_refused = expire.delete(f"{path}/mutant-{number}", made)[0] != 200
+        is_refused = expire_everywhere.delete(f"{path}/mutant-{number}", made)[0] != 200
         assert finish.finished is True or is_refused, (case.rule.name, case.name, made)
         passed += [] if is_refused else [case.name]
     assert passed, "some are still finished"
 
 
-def test_guard_reads_the_mark_of_a_stop_as_finish_of_does(admin, expire):
+def test_guard_reads_the_mark_of_a_stop_as_finish_of_does(everywhere, expire_everywhere):
     """A stopped object, with other values of the annotations that mark it."""
     stopped = [case for case in CASES if case.finished and MARK in case.obj["metadata"].get("annotations", {})]
     kinds = {case.rule.name: case for case in stopped if "Suspended" in json.dumps(case.obj)}
@@ -112,9 +133,9 @@ def test_guard_reads_the_mark_of_a_stop_as_finish_of_does(admin, expire):
         others = {key: value for key, value in annotations if key not in (MARK, STOPS, GENERATION)}
         obj["metadata"]["annotations"] = others | mark
         path = path_of(case.rule, obj)
-        made = admin.make(path, obj)
+        made = everywhere.make(path, obj)
         finish = finish_of(made, case.rule.model_copy(update={"finished_at": ("metadata.nothing",)}))
-        is_deleted = expire.delete(f"{path}/mark-{number}", made)[0] == 200
+        is_deleted = expire_everywhere.delete(f"{path}/mark-{number}", made)[0] == 200
         wrong += [] if is_deleted is (finish.finished is True) else [f"{kind}: {mark}: {finish.finished}, {is_deleted}"]
     assert (wrong, len(kinds) >= 8) == ([], True)
 
@@ -169,14 +190,7 @@ def places_in(holder, key):
 # What is asked of every kind, by Jobs and Pods as the server itself knows them
 
 
-def make_pod(admin, namespace, phase):
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
-    pod = admin.make(path, {"metadata": {"generateName": "pod-"}, "spec": spec})
-    path = f"{path}/{pod['metadata']['name']}"
-    return path, admin.patch(f"{path}/status", {"status": {"phase": phase}})
-
-
+@smoke
 @pytest.mark.parametrize("account", [EXPIRE, SWEEP, STANDALONE])
 def test_guard_binds_each_account_that_may_delete(account, admin, namespace):
     with closing(User(admin.server, account)) as user:
@@ -184,6 +198,7 @@ def test_guard_binds_each_account_that_may_delete(account, admin, namespace):
         assert user.delete(*make_job(admin, namespace))[0] == 200
 
 
+@smoke
 def test_guard_refuses_a_running_pod(admin, expire, namespace):
     status, said = expire.delete(*make_pod(admin, namespace, "Running"))
     assert (status, "unfinished: the Pod has not finished by version" in said) == (403, True)
@@ -201,6 +216,7 @@ def test_guard_does_not_bind_an_administrator_or_a_controller(admin, namespace):
             until(lambda user=other: user.delete(path, job)[0] == 200)
 
 
+@smoke
 @pytest.mark.parametrize("options", [{}, {"uid": "mine"}, {"resourceVersion": "mine"}, None])
 def test_guard_refuses_a_delete_without_both_preconditions(options, admin, expire, namespace):
     path, job = make_job(admin, namespace)
@@ -210,13 +226,16 @@ def test_guard_refuses_a_delete_without_both_preconditions(options, admin, expir
     assert (status, "preconditions: expected uid and resourceVersion" in said["message"]) == (403, True)
 
 
+@smoke
 def test_guard_refuses_a_held_object_with_any_value_of_the_hold(admin, expire, namespace):
     for value in ("a reason", ""):
         status, said = expire.delete(*make_job(admin, namespace, annotations={HOLD: value}))
         assert (status, f"held: the Job has the annotation {HOLD}" in said) == (403, True)
 
 
-@pytest.mark.parametrize(("value", "status"), [("true", 403), ("yes", 403), ("", 403), ("false", 200)])
+@pytest.mark.parametrize(
+    ("value", "status"), [pytest.param("true", 403, marks=smoke), ("yes", 403), ("", 403), ("false", 200)]
+)
 def test_guard_reads_the_exemption_of_a_namespace(value, status, admin, expire, namespace):
     path, job = make_job(admin, namespace)
     assert expire.delete(path, job)[0] == 200
@@ -228,6 +247,7 @@ def test_guard_reads_the_exemption_of_a_namespace(value, status, admin, expire, 
         assert "exempt: the namespace has the annotation" in expire.delete(path, job)[1]
 
 
+@smoke
 def test_guard_refuses_deletecollection(admin, expire, namespace):
     path, job = make_job(admin, namespace)
     folder, _, name = path.rpartition("/")
@@ -254,7 +274,7 @@ def test_guard_sees_the_object_that_the_preconditions_name(admin, expire, namesp
     assert expire.delete(path, job)[0] == 409
 
 
-def test_guard_refuses_a_version_that_the_rule_does_not_know(admin, expire):
+def test_guard_refuses_a_version_that_the_rule_does_not_know(everywhere, expire_everywhere):
     """MPIJobs have two rules, each for a version; this guard is made from one of them."""
     of_mpi = [case for case in CASES if case.finished and case.rule.name == "mpijobs.kubeflow.org"]
     v1, v2 = (
@@ -264,18 +284,18 @@ def test_guard_refuses_a_version_that_the_rule_does_not_know(admin, expire):
     policy, binding = guard([v1.rule], "elsewhere")
     for path, obj in ((POLICIES, policy), (BINDINGS, binding)):
         renamed = having(obj, "metadata.name", "of-one-version")
-        admin.make(path, having(renamed, "spec.policyName", "of-one-version") if path is BINDINGS else renamed)
+        everywhere.make(path, having(renamed, "spec.policyName", "of-one-version") if path is BINDINGS else renamed)
     name = usernames("elsewhere")[0]
-    allow_all(admin, name)
-    with closing(User(admin.server, name)) as elsewhere:
+    allow_all(everywhere, name)
+    with closing(User(everywhere.server, name)) as elsewhere:
         known, unknown = (storable(case.obj, f"x{next(_names)}", "work") for case in (v1, v2))
         for case, obj in ((v1, known), (v2, unknown)):
-            admin.make(path_of(case.rule, obj), obj)
+            everywhere.make(path_of(case.rule, obj), obj)
         path = f"{path_of(v2.rule, unknown)}/{unknown['metadata']['name']}"
-        made = admin.ask("GET", path)[1]
+        made = everywhere.ask("GET", path)[1]
         until(lambda: elsewhere.delete(path, made)[0] == 403)
         path = f"{path_of(v1.rule, known)}/{known['metadata']['name']}"
-        assert elsewhere.delete(path, admin.ask("GET", path)[1])[0] == 200
+        assert elsewhere.delete(path, everywhere.ask("GET", path)[1])[0] == 200
 
 
 def test_explain_names_the_guard_that_refuses(admin, namespace):
@@ -288,6 +308,7 @@ def test_explain_names_the_guard_that_refuses(admin, namespace):
     assert json.loads(runner.invoke(main, [*words, "-o", "json"]).output)["guard"] == "current"
 
 
+@smoke
 @pytest.mark.anyio
 async def test_expire_reports_a_refusal_of_the_guard_once_and_stops(admin, namespace):
     """A guard that is stricter than `decide`, as one of another rule may be: an error that no retry ends."""
@@ -303,14 +324,22 @@ async def test_expire_reports_a_refusal_of_the_guard_once_and_stops(admin, names
     with closing(User(admin.server, EXPIRE)) as user:
         until(lambda: user.delete(path, job)[0] == 403)
 
-    telemetry, kinds = FakeTelemetry(), Catalogue((JOB,))
+    telemetry, kinds, methods = FakeTelemetry(), Catalogue((JOB,)), list[str]()
     timer = Timer(ref=ref_of({**job, "apiVersion": "batch/v1", "kind": "Job"}), purpose=Purpose.EXPIRE, due_at=NOW)
     async with connected_as(admin, "expire") as cluster:
+        send = cluster._transport.send
+
+        async def record(method: str, *rest: Any, **options: Any) -> Any:
+            methods.append(method)
+            return await send(method, *rest, **options)
+
+        cluster._transport.send = record  # type: ignore[method-assign]
         expiry = Expiry(cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False)
         for _ in range(2):
             with pytest.raises(GuardError, match=f"by ValidatingAdmissionPolicy {strict}: unfinished: by another rule"):
                 await expiry.expire(timer)
 
+    assert methods.count("DELETE") == 2, "one for each timer: a refusal is not retried"
     assert {(one.verdict, one.reason) for one in telemetry.records} == {("failed", "GuardError")}
     assert [(one.reason, strict in one.message) for one in telemetry.refusals] == [("DeletionRefused", True)] * 2
     assert admin.ask("GET", path)[0] == 200
@@ -323,9 +352,9 @@ def test_guards_are_compiled_without_a_warning(admin):
         assert admin.ask("GET", path)[1]["status"].get("typeChecking", {}) == {}
 
 
-def test_guard_is_stored_without_a_change(admin):
+def test_guard_is_stored_without_a_change(everywhere):
     """The API server adds no default to a policy and its binding, so what is read back can be compared."""
     for rules in rules_by_kind().values():
         policy, binding = guard(rules, NAMESPACE)
-        assert admin.ask("GET", f"{POLICIES}/{guard_name(rules[0])}")[1]["spec"] == policy["spec"]
-        assert admin.ask("GET", f"{BINDINGS}/{guard_name(rules[0])}")[1]["spec"] == binding["spec"]
+        assert everywhere.ask("GET", f"{POLICIES}/{guard_name(rules[0])}")[1]["spec"] == policy["spec"]
+        assert everywhere.ask("GET", f"{BINDINGS}/{guard_name(rules[0])}")[1]["spec"] == binding["spec"]

@@ -87,6 +87,7 @@ async def test_exemption_acknowledged_during_the_safeguards_keeps_the_object(api
     assert safeguards.spared_names == ["report"]
 
 
+@pytest.mark.realtime
 async def test_delete_is_not_sent_later_than_the_bound_after_an_exemption(api, cluster, monkeypatch):
     timers = [await due_job(api, f"job-{number}") for number in range(JOBS)]
     loop, sent, delete = asyncio.get_running_loop(), [], cluster.delete

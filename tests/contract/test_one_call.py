@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -17,14 +17,12 @@ from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import Process
 from shared.core.objects import parse_instant, ref_of
-from shared.devserver.real_servers import real_server
 from shared.installation.delete_guard import guard, guard_name
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
 from shared.source.watches import KindWatches
 from tests.builders import JOB, not_none
-from tests.contract.guarded import BINDINGS, EXPIRE, NAMESPACE, User, connected_as, guarded, make_job, until
+from tests.contract.guarded import BINDINGS, NAMESPACE, User, connected_as, guarded, make_job
 from tests.fakes import FakeTelemetry
-from tests.required import required_assets
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -35,11 +33,8 @@ SETTINGS = {"TTL_KINDS": "jobs", "TTL_NAMESPACE": NAMESPACE, "TTL_PROOF_KEY": "k
 
 
 @pytest.fixture(scope="module")
-def admin():
-    with real_server(required_assets(), fsync=False) as server, guarded(server, {JOB.name: [JOB]}) as admin:
-        path, _ = make_job(admin, "work", is_finished=False)
-        with closing(User(server, EXPIRE)) as expire:
-            until(lambda: expire.ask("DELETE", f"{path}?dryRun=All")[0] == 403)
+def admin(real):
+    with guarded(real, {JOB.name: [JOB]}, is_shared=True) as admin:
         yield admin
 
 
@@ -79,16 +74,16 @@ async def process_of(
         await process.end()
 
 
-async def timer_of(admin: User, namespace: str, **metadata: Any) -> tuple[str, Timer]:
+async def timer_of(admin: User, namespace: str, ttl: int = SECONDS, **metadata: Any) -> tuple[str, Timer]:
     """A finished Job that is due soon, and the timer that `expire` answers with."""
-    annotations = {"ttlafterfinished.dev/ttl": f"{SECONDS}s"}
+    annotations = {"ttlafterfinished.dev/ttl": f"{ttl}s"}
     path, job = make_job(admin, namespace, annotations=annotations, **metadata)
     ref = ref_of({**job, "apiVersion": "batch/v1", "kind": "Job"})
     async with expiring(admin) as (expiry, requests):
         answer = await expiry.expire(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=datetime.now(UTC)))
         assert requests == ["GET"]
     assert isinstance(answer, TimersSet)
-    due_at = parse_instant(job["status"]["completionTime"]) + timedelta(seconds=SECONDS)
+    due_at = parse_instant(job["status"]["completionTime"]) + timedelta(seconds=ttl)
     assert answer.timers[0].due_at == due_at
     return path, answer.timers[0]
 
@@ -170,7 +165,9 @@ async def test_object_is_read_if_its_namespace_changed(admin, namespace):
 
 
 async def test_object_is_read_if_it_has_an_owner(admin, namespace):
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "none", "controller": True}
+    made = admin.make(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "owner"}})
+    uid = made["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "controller": True}
     _, timer = await timer_of(admin, namespace, ownerReferences=[owner])
 
     assert timer.proof is None
@@ -215,8 +212,9 @@ async def test_changed_object_is_read_again_and_kept_if_it_is_held(admin, namesp
     assert admin.ask("GET", path)[0] == 200
 
 
+@pytest.mark.smoke
 async def test_early_timer_reads_and_deletes_nothing(admin, namespace):
-    path, timer = await timer_of(admin, namespace)
+    path, timer = await timer_of(admin, namespace, ttl=3600)
 
     async with expiring(admin) as (expiry, requests):
         answer = await expiry.expire(timer.model_copy(update={"due_at": datetime.now(UTC) - timedelta(hours=1)}))

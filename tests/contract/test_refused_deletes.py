@@ -1,7 +1,8 @@
-"""How `expire` handles a 409 that does not mean that the object has changed, on real servers."""
+"""How `expire` handles an object that changes between its read and its DELETE, and each 409, on real servers."""
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -36,16 +37,65 @@ def fired(obj):
 
 
 async def finished_job(api, **metadata):
+    """A Job that is due: it finished an hour ago."""
     job = await api.job("a", annotations={"ttlafterfinished.dev/ttl": "0s"}, **metadata)
-    at = format_instant(SystemClock().now().replace(microsecond=0))
+    at = format_instant(SystemClock().now().replace(microsecond=0) - timedelta(hours=1))
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": at} for kind in ("SuccessCriteriaMet", "Complete")
     ]
     status = {"conditions": conditions, "startTime": at, "completionTime": at, "succeeded": 1}
     answer = await api.patch(api.jobs("a") + "/status", {"status": status})
     assert answer.status == 200, answer
-    await asyncio.sleep(1)  # the API server's clock tells whole seconds
     return job
+
+
+def after_the_read(cluster, act):
+    """Have something done once, between a read of an object and what follows from it."""
+    read = cluster.get
+
+    async def get(rule, ref):
+        cluster.get = read
+        snapshot = await read(rule, ref)
+        await act()
+        return snapshot
+
+    cluster.get = get
+
+
+@pytest.mark.smoke
+async def test_expire_keeps_a_job_that_is_held_after_the_read(api, cluster, expiry, telemetry):
+    job = await finished_job(api)
+
+    async def hold():
+        held = {"metadata": {"annotations": {"ttlafterfinished.dev/hold": "why"}}}
+        assert (await api.patch(api.jobs("a"), held)).status == 200
+
+    after_the_read(cluster, hold)
+
+    assert await expiry.expire(fired(job)) is None
+    assert (await api.get(api.jobs("a"))).status == 200
+    assert telemetry.verdicts() == [("kept", "held")]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_expire_keeps_a_job_that_was_made_again_before_or_after_the_read(api, cluster, expiry, telemetry, when):
+    """The new one is due, too: this timer is not its own."""
+    job, uids = await finished_job(api), []
+
+    async def make_again():
+        await api.delete(api.jobs("a"), {"propagationPolicy": "Background"})
+        uids.append((await finished_job(api))["metadata"]["uid"])
+
+    if when == "before":
+        await make_again()
+    else:
+        after_the_read(cluster, make_again)
+
+    assert await expiry.expire(fired(job)) is None
+    assert (await api.get(api.jobs("a"))).meta["uid"] == uids[0] != job["metadata"]["uid"]
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]
 
 
 @pytest.mark.parametrize("finalizer", ["orphan", "foregroundDeletion"])
@@ -62,15 +112,11 @@ async def test_expire_reports_a_job_that_every_delete_is_refused_for(api, expiry
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 async def test_expire_treats_a_job_marked_by_another_client_as_deleted(api, cluster, expiry, telemetry, propagation):
     job = await finished_job(api, finalizers=["example.com/keep"])
-    read = cluster.get
 
-    async def get(rule, ref):
-        cluster.get = read
-        snapshot = await read(rule, ref)
+    async def mark():
         await api.delete(api.jobs("a"), {"propagationPolicy": propagation})
-        return snapshot
 
-    cluster.get = get
+    after_the_read(cluster, mark)
 
     assert await expiry.expire(fired(job)) is None
     assert telemetry.deletions == []

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.contract.guarded import (
     BINDINGS,
     ENFORCE,
     EXPIRE,
+    FEW,
     NAMESPACE,
     POLICIES,
     STANDALONE,
@@ -30,6 +31,7 @@ from tests.contract.guarded import (
     User,
     cases,
     connected_as,
+    few_kinds,
     guarded,
     make_job,
     path_of,
@@ -45,12 +47,40 @@ DOMAIN = "ttlafterfinished.dev"
 KINDS = {name: rules for name, rules in rules_by_kind().items() if can_stop(rules)}
 STOPPABLE = [case for case in cases() if case.rule.name in KINDS and case.rule.deadline and case.rule.deadline.stop]
 _names = itertools.count()
+smoke = pytest.mark.smoke
+
+
+def shared_cases():
+    """One fixture that a stop fits, and one that it does not, of two kinds; the other tests have Jobs."""
+    kinds = ("pipelineruns.tekton.dev", "trainjobs.trainer.kubeflow.org")
+    return {
+        (case.rule.name, case.finished): case
+        for case in STOPPABLE
+        if case.rule.name in kinds and case.finished is not None
+    }.values()
+
+
 _MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture(scope="module")
-def admin():
-    with real_server(required_assets(), fsync=False) as server, guarded(server, KINDS) as admin:
+def admin(real):
+    """Of the shared server, with the guards of a few kinds."""
+    with stopping(real, few_kinds(), is_shared=True) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="module")
+def everywhere():
+    """An administrator of a server of its own: the CRDs of all kinds are what other files want absent."""
+    with real_server(required_assets(), fsync=False) as server, stopping(server, KINDS) as admin:
+        yield admin
+
+
+@contextmanager
+def stopping(server, kinds, *, is_shared=False):
+    """`guarded`, with the stop guards in force, too."""
+    with guarded(server, kinds, is_shared=is_shared) as admin:
         with closing(User(server, ENFORCE)) as user:
             path, job = make_job(admin, "work", is_finished=False, annotations={f"{DOMAIN}/hold": "a probe"})
             until(lambda: send(user, path, stop_of(job))[0] == 403)
@@ -60,6 +90,12 @@ def admin():
 @pytest.fixture(scope="module")
 def enforce(admin):
     with closing(User(admin.server, ENFORCE)) as user:
+        yield user
+
+
+@pytest.fixture(scope="module")
+def enforce_everywhere(everywhere):
+    with closing(User(everywhere.server, ENFORCE)) as user:
         yield user
 
 
@@ -90,6 +126,7 @@ def merged(patch, more):
     return both
 
 
+@smoke
 @pytest.mark.parametrize("account", [ENFORCE, STANDALONE])
 def test_accounts_that_stop_may_send_the_stop_of_the_kind_rule(account, admin, namespace):
     annotations, labels = {f"{DOMAIN}/active-deadline": "1h", "other": "x"}, {"app": "a"}
@@ -118,7 +155,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change", [pytest.param(one, marks=smoke) if one == "a new annotation" else one for one in CHANGES]
+)
 def test_guard_refuses_a_stop_with_any_other_change(change, admin, enforce, namespace):
     path, job = make_job(
         admin,
@@ -144,7 +183,7 @@ def test_guard_refuses_a_stop_without_its_mark(admin, enforce, namespace):
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
-        ({f"{DOMAIN}/hold": ""}, "held: the Job has the annotation"),
+        pytest.param({f"{DOMAIN}/hold": ""}, "held: the Job has the annotation", marks=smoke),
         ({f"{DOMAIN}/active-deadline": "never"}, "opted out: the Job has the annotation"),
     ],
 )
@@ -154,6 +193,7 @@ def test_guard_refuses_to_stop_an_object_that_opts_out(annotations, message, adm
     assert (status, message in said) == (403, True), said
 
 
+@smoke
 def test_guard_refuses_to_stop_a_finished_object(admin, enforce, namespace):
     path, job = make_job(admin, namespace)
     status, said = send(enforce, path, stop_of(job))
@@ -175,9 +215,18 @@ def test_guard_binds_neither_an_administrator_nor_an_account_without_the_right_t
             assert send(user, path, {"spec": {"parallelism": 2}})[0] == 200
 
 
-@pytest.mark.parametrize("case", STOPPABLE, ids=lambda case: f"{case.rule.name}: {case.name}")
-def test_guard_takes_the_stop_of_every_unfinished_fixture_and_of_no_other(case, admin, enforce):
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(one, id=f"{one.rule.name}: {one.name}", marks=[smoke] * (one in shared_cases()))
+        for one in STOPPABLE
+    ],
+)
+def test_guard_takes_the_stop_of_every_unfinished_fixture_and_of_no_other(case, request):
     """Kinds without a status subresource: a status that is changed beside the stop is refused, too."""
+    where = "" if case.rule.name in FEW else "_everywhere"
+    enforce = request.getfixturevalue(f"enforce{where}")
+    admin = request.getfixturevalue(where.removeprefix("_") or "admin")
     obj = storable(case.obj, f"x{next(_names)}", "work")
     path = path_of(case.rule, obj)
     made = admin.make(path, obj)
@@ -274,10 +323,10 @@ async def test_enforce_stops_a_job_past_its_deadline_through_the_guard(admin, na
     assert stopped["metadata"]["annotations"][f"{DOMAIN}/stops"] == "1"
 
 
-def test_stop_guards_are_compiled_without_a_warning_and_stored_without_a_change(admin):
+def test_stop_guards_are_compiled_without_a_warning_and_stored_without_a_change(everywhere):
     for rules in KINDS.values():
         policy, binding = stop_guard(rules, NAMESPACE)
-        stored = admin.ask("GET", f"{POLICIES}/{stop_guard_name(rules[0])}")[1]
+        stored = everywhere.ask("GET", f"{POLICIES}/{stop_guard_name(rules[0])}")[1]
         assert stored["status"].get("typeChecking", {}) == {}
         assert stored["spec"] == policy["spec"]
-        assert admin.ask("GET", f"{BINDINGS}/{stop_guard_name(rules[0])}")[1]["spec"] == binding["spec"]
+        assert everywhere.ask("GET", f"{BINDINGS}/{stop_guard_name(rules[0])}")[1]["spec"] == binding["spec"]

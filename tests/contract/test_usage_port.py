@@ -39,7 +39,8 @@ async def with_volume(api, name, secret):
     """A Job whose Pods mount a Secret."""
     volumes = [{"name": "v", "secret": {"secretName": secret}}]
     spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}], "volumes": volumes}
-    answer = await api.post(api.jobs(), {"metadata": {"name": name}, "spec": {"template": {"spec": spec}}})
+    job = {"managedBy": "example.com/contract", "template": {"spec": spec}}  # the Job controller would make a Pod
+    answer = await api.post(api.jobs(), {"metadata": {"name": name}, "spec": job})
     assert answer.status == 201, answer
 
 

@@ -38,7 +38,7 @@ from tests.s3_servers import required_s3_program
 from tests.store_cluster import StoreCluster
 from tests.volumes import mounted
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.realtime]
 
 OBJECTS = 250
 PAUSE_MAX = 0.3

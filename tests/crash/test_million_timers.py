@@ -21,7 +21,7 @@ from tests.crash.test_timers_crash import Ledger, ask, finish, now, sink
 from tests.crash.timers_process import TimersProcess
 from tests.proc import memory_kb
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.realtime, pytest.mark.timeout(240)]
 
 MILLION = 1_000_000
 RSS_BYTES_MAX = 100 * 1024 * 1024

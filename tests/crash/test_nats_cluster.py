@@ -29,7 +29,7 @@ from tests.nats_servers import NatsServer, nats_cluster
 
 TIMERS = int(os.getenv("TTL_CHAOS_TIMERS", "6000"))
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900 + TIMERS // 50)]
+pytestmark = [pytest.mark.anyio, pytest.mark.realtime, pytest.mark.timeout(900 + TIMERS // 50)]
 
 STOPPED_SECONDS = 12.0
 """Longer than the 10 s after which a leader without a quorum steps down."""

@@ -13,7 +13,7 @@ from tests.crash.chaos import chaos
 from tests.crash.chaos_engines import CHAOS_ENGINES
 from tests.crash.chaos_ledger import IN_FLIGHT, ChaosLedger
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.realtime, pytest.mark.timeout(300)]
 
 SEED = int(os.getenv("CRASH_SEED", str(random.randrange(10**6))))
 SECONDS = float(os.getenv("CHAOS_SECONDS", "60"))

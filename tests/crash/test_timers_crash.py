@@ -159,11 +159,40 @@ async def test_timers_after_kill_9_all_fire_and_none_early(tmp_path):
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+@pytest.mark.smoke
+@pytest.mark.timeout(300)
+async def test_timers_of_a_process_that_is_killed_at_an_acknowledgement_all_fire_and_none_early(tmp_path):
+    """Three kills, each right after the last of some acknowledgements."""
+    shared_state = Ledger()
+    async with sink(shared_state, random.Random(SEED)) as sink_url:
+        path = tmp_path / "timers.db"
+        process = TimersProcess(f"sqlite:{path}", sink_url, tmp_path / "log")
+        for kill in range(3):
+            await process.start()
+            await process.until_ready(60)
+            wanted = len(shared_state.valid) + 200
+            writers = [
+                asyncio.create_task(write(f"k{kill}w{number}", process.url, shared_state, random.Random(number)))
+                for number in range(WRITERS)
+            ]
+            while len(shared_state.valid) < wanted:
+                await asyncio.sleep(0.001)
+            assert await process.end(signal.SIGKILL) == -signal.SIGKILL, process.log.read_text()[-2000:]
+            for writer in writers:
+                writer.cancel()
+            await asyncio.wait(writers)
+        check_integrity(path, tmp_path / "copy.db")
+        await finish(process, shared_state)
+    assert shared_state.lost() == []
+    assert shared_state.early == []
+    assert shared_state.made_up() == []
+
+
 async def finish(process: TimersProcess, shared_state: Ledger) -> None:
     """Start one more process without a fault: every remaining timer fires, and the process ends on SIGTERM."""
     await process.start()
     await process.until_ready()
-    deadline = now() + timedelta(seconds=20)
+    deadline = now() + timedelta(seconds=60)
     while shared_state.lost() and now() < deadline:
         await asyncio.sleep(0.05)
     code = await process.end(signal.SIGTERM)

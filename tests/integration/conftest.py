@@ -19,7 +19,7 @@ from shared.devserver.real_servers import RealServer, find_assets
 from tests.builders import COMMAND
 from tests.required import PLACES, required
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 60
 
 
 class Api:
@@ -40,7 +40,7 @@ class Api:
             data=body,
             headers={"Authorization": f"Bearer {self.server.token}", "Content-Type": kind},
         )
-        with urllib.request.urlopen(request, context=self.server.ssl, timeout=30) as response:
+        with urllib.request.urlopen(request, context=self.server.ssl, timeout=90) as response:
             answer: bytes = response.read()
             return answer
 
@@ -52,6 +52,14 @@ class Api:
             if error.code == 404:
                 return None
             raise
+
+    def watch(self, path: str) -> Iterator[Any]:
+        """The events of a watch, until the server ends it."""
+        request = urllib.request.Request(
+            f"{self.server.url}{path}", headers={"Authorization": f"Bearer {self.server.token}"}
+        )
+        with urllib.request.urlopen(request, context=self.server.ssl, timeout=WAIT_SECONDS) as response:
+            yield from map(json.loads, response)
 
     def wait(self, what: str, true: Callable[..., Any], seconds: float = WAIT_SECONDS) -> Any:
         deadline = time.monotonic() + seconds
@@ -86,7 +94,7 @@ class Run:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(WAIT_SECONDS)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import re
 import threading
 import time
 import uuid
@@ -17,11 +18,13 @@ from backports import zstd
 from shared.core.archive.document import Document, canonical, digest_of
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
 from shared.core.objects import parse_instant
-from shared.devserver.s3_server import s3_server
+from shared.devserver.real_servers import RealServer
+from shared.devserver.s3_server import S3Server, s3_server
 from tests.builders import not_none
 from tests.integration.conftest import Api, Run
 from tests.integration.test_run import Cluster
 from tests.s3_servers import required_s3_program
+from tests.servers import shared_api_server, shared_s3_server
 
 Start = Callable[..., Run]
 GRACE_SECONDS = 3
@@ -74,6 +77,21 @@ class Archiving(Cluster):
     def events(self, reason: str) -> list[str]:
         listed = self.api.call("GET", f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return [event["message"] for event in listed if event["reason"] == reason]
+
+
+@pytest.fixture(scope="module")
+def server(pytestconfig: pytest.Config) -> RealServer:
+    """The shared one."""
+    return shared_api_server(pytestconfig)
+
+
+@pytest.fixture
+def s3(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The shared S3 server, with its credentials in the environment."""
+    server = shared_s3_server(pytestconfig)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return server
 
 
 @pytest.fixture
@@ -247,6 +265,30 @@ def test_foreign_archiver_that_forgets_keeps_the_job(cluster, start_run, archive
     archiver.refuses = False
     cluster.annotate("forgotten", note="event")
     cluster.await_gone("forgotten", 30)
+
+
+@pytest.mark.smoke
+def test_job_is_deleted_only_after_the_acknowledgement_of_a_bucket(cluster, start_run, s3):
+    """The Job is due at once. The bucket does not exist at first, so the S3 server refuses each put."""
+    bucket = cluster.namespace
+    url = s3.url("present", "jobs").replace("s3://present/", f"s3://{bucket}/")
+    run = start_run(*options(cluster.write_policy(f'{{url: "{url}"}}', grace=1, ttl="0s")), "-v")
+    job = cluster.finish("done")
+    cluster.api.wait("the decision", lambda: re.search(r'kept .*/done".*reason=not-archived', run.text))
+    cluster.api.wait("the refusal", lambda: "NoSuchBucket" in run.text)
+    assert cluster.job("done") is not None
+
+    (s3.root / bucket).mkdir()
+    cluster.folder = s3.root / bucket / "jobs"
+    cluster.annotate("done", again="1")  # an event; without one, the next sweep finds the object
+    last, deleted_at = cluster.await_deletion(job)
+    key, document = cluster.stored("done")[-1]
+    assert key.uid == last["metadata"]["uid"]
+    assert [document.obj["metadata"]["annotations"], document.obj["status"]] == [
+        last["metadata"]["annotations"],
+        last["status"],
+    ]
+    assert deleted_at >= document.record.archived_at + timedelta(seconds=1)
 
 
 def test_job_is_archived_in_a_bucket_whose_server_is_killed_meanwhile(cluster, start_run, tmp_path, monkeypatch):

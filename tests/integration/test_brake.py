@@ -25,13 +25,15 @@ from shared.safeguards.state_schema import NAME
 from tests.builders import FRONT, ROOT
 from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_restraints import Pods
+from tests.servers import shared_api_server
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def controllers() -> list[str]:
-    return ["garbage-collector-controller"]
+def server(pytestconfig: pytest.Config) -> RealServer:
+    """The shared one."""
+    return shared_api_server(pytestconfig)
 
 
 @pytest.fixture
@@ -206,6 +208,22 @@ def test_after_a_stop_no_process_deletes_and_after_a_start_nothing_is_lost(
         api.wait("the report", lambda process=process: "deletions are started again" in process.text)
     assert function.metric("ttl_stopped") == "0.0"
     assert {"Stopped", "Started"} <= {one["reason"] for one in api.call("GET", places[0].events)["items"]}
+
+
+@pytest.mark.smoke
+def test_run_deletes_nothing_after_a_stop_and_what_is_due_after_the_start(
+    api: Api, namespace: str, start_run: Callable[..., Run], ttl: Ttl
+) -> None:
+    pods = Pods(api, namespace)
+    assert ttl("stop", "--reason", "the dashboards look wrong", "-n", namespace).returncode == 0
+    run = start_run("--kinds", "pods", "-v")
+    pods.finish("due")
+    api.wait("the refusal", lambda: "reason=stopped" in run.text)
+    assert is_reported(run)
+    assert not pods.is_gone("due")
+
+    assert ttl("start", "-n", namespace).returncode == 0
+    api.wait("the deletion", lambda: pods.is_gone("due"))
 
 
 def test_process_that_starts_during_a_stop_reports_it_and_deletes_nothing(

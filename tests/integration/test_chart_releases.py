@@ -10,12 +10,12 @@ import pytest
 from shared import __version__
 from shared.devserver.real_servers import real_server
 from shared.safeguards.state_schema import NAME as STATE
-from tests.builders import not_none
 from tests.helm import CHART, RELEASE, client_side, helm, needs_helm, rendered
-from tests.manifests.test_manifests import KNATIVE, KUBECTL, NAMESPACE, needs_kubectl
+from tests.kubectl import KUBECTL
+from tests.manifests.test_manifests import KNATIVE, NAMESPACE
 from tests.manifests.test_schemas import required_knative
 
-pytestmark = [needs_helm, needs_kubectl]
+pytestmark = needs_helm
 
 SOURCES = {"components": {"source-watch": True, "source-apiserver/job": False, "source-apiserver/pod": False}}
 POLICY = {"configMaps": {"policy": {"policy.yaml": "rules: []\n"}}}
@@ -37,7 +37,7 @@ class Cluster:
         return done.stdout
 
     def kubectl(self, *arguments, given=""):
-        command = [not_none(KUBECTL), f"--kubeconfig={self.kubeconfig}", *arguments]
+        command = [KUBECTL, f"--kubeconfig={self.kubeconfig}", *arguments]
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout

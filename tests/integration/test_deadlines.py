@@ -13,9 +13,10 @@ import pytest
 from shared.core.objects import parse_instant
 from shared.devserver.real_servers import RealServer
 from tests.builders import not_none
-from tests.integration.conftest import Api, Run, run_command
+from tests.integration.conftest import WAIT_SECONDS, Api, Run, run_command
 from tests.integration.test_run import POD_SPEC, Cluster
 from tests.reference.outputs import OUTPUTS
+from tests.servers import shared_api_server
 
 Start = Callable[..., Run]
 OURS = "ttlafterfinished.dev/"
@@ -54,7 +55,7 @@ class Running(Cluster):
     def is_suspended(self, name: str) -> bool:
         return bool(self.job(name)["spec"].get("suspend"))
 
-    def await_stop(self, name: str, seconds: float = 30) -> Any:
+    def await_stop(self, name: str, seconds: float = WAIT_SECONDS) -> Any:
         """Wait until a Job is stopped; return it as it is then."""
         return self.api.wait(
             f"the stop of {name}", lambda: job if (job := self.job(name))["spec"].get("suspend") else None, seconds
@@ -116,6 +117,12 @@ def sleep_until(at: datetime) -> None:
 
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
+
+
+@pytest.fixture(scope="module")
+def server(pytestconfig: pytest.Config) -> RealServer:
+    """The shared one."""
+    return shared_api_server(pytestconfig)
 
 
 @pytest.fixture
@@ -277,6 +284,7 @@ def test_namespace_default_and_maximum_set_the_deadline(cluster: Running, start_
     assert not cluster.is_suspended("never")
 
 
+@pytest.mark.smoke
 def test_policy_rule_sets_the_deadline_of_the_jobs_that_it_matches(
     cluster: Running, start_seen: Start, write_policy: Callable[[str], str]
 ) -> None:

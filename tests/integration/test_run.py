@@ -6,15 +6,17 @@ import signal
 import time
 import urllib.error
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.core.objects import parse_instant
+from shared.devserver.real_servers import RealServer
 from tests.builders import not_none
 from tests.integration.conftest import Api, Run
+from tests.servers import shared_api_server
 
 POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
 
@@ -67,6 +69,15 @@ class Cluster:
             self.api.call("PATCH", f"{self.pods}/{pod['metadata']['name']}/status", {"status": status})
         self.api.wait(f"the end of {job}", lambda: self.job(job) is None or finish_time(self.job(job)))
 
+    def await_deletion(self, job: Any) -> tuple[Any, datetime]:
+        """What a Job was in the end, and when its deletion was seen; `job` is an earlier state of it."""
+        meta = job["metadata"]
+        query = f"watch=1&fieldSelector=metadata.name%3D{meta['name']}&resourceVersion={meta['resourceVersion']}"
+        for event in self.api.watch(f"{self.jobs}?{query}&timeoutSeconds=60"):
+            if event["type"] == "DELETED":
+                return event["object"], datetime.now(UTC)
+        raise AssertionError(f"{meta['name']} was not deleted")
+
 
 def await_timer(cluster: Cluster, run: Run, job: str, ttl: int = 10) -> None:
     """Finish a Job and wait until its timer is set.
@@ -88,6 +99,12 @@ def finish_time(job: Any) -> datetime | None:
     return None
 
 
+@pytest.fixture(scope="module")
+def server(pytestconfig: pytest.Config) -> RealServer:
+    """The shared one."""
+    return shared_api_server(pytestconfig)
+
+
 @pytest.fixture
 def cluster(api: Api, namespace: str) -> Cluster:
     return Cluster(api, namespace)
@@ -96,28 +113,47 @@ def cluster(api: Api, namespace: str) -> Cluster:
 Start = Callable[..., Run]
 
 
+@pytest.mark.smoke
 def test_job_finished_by_the_job_controller_is_deleted_when_due(cluster: Cluster, start_run: Start) -> None:
-    run = start_run()
-    cluster.create_job("report", ttl=2)
+    run = start_run("-v")
+    cluster.api.wait("the first sweep", lambda: "sweep ended" in run.text)
+    job = cluster.create_job("report", ttl=2)
     cluster.finish_pods_of("report")
-    finished = finish_time(cluster.job("report"))
-    cluster.api.wait("the deletion", lambda: cluster.job("report") is None)
+    last, deleted_at = cluster.await_deletion(job)
 
-    assert finished is not None
-    assert datetime.now(UTC).timestamp() >= finished.timestamp() + 2
-    cluster.api.wait("the report", lambda: "deleted" in run.text)
+    assert deleted_at >= not_none(finish_time(last)) + timedelta(seconds=2)
+    cluster.api.wait("the report", lambda: re.search(r'deleted .*/report"', run.text))
     cluster.api.wait("the garbage collection of its Pod", lambda: not cluster.api.call("GET", cluster.pods)["items"])
 
 
+@pytest.mark.smoke
 def test_sweep_finds_objects_that_finished_before_the_start(cluster: Cluster, start_run: Start) -> None:
     cluster.create_job("old", ttl=0)
     cluster.create_job("kept")
+    cluster.create_job("running", ttl=0)
     cluster.finish_pods_of("old")
     cluster.finish_pods_of("kept")
-    start_run()
+    run = start_run("-v")
     cluster.api.wait("the deletion", lambda: cluster.job("old") is None)
+    cluster.api.wait("the end of the sweep", lambda: "sweep ended" in run.text)
 
     assert cluster.job("kept") is not None
+    assert cluster.job("running") is not None
+
+
+@pytest.mark.smoke
+def test_held_job_is_kept_past_its_due_time_until_the_release(cluster: Cluster, start_run: Start) -> None:
+    run = start_run("-v")
+    cluster.create_job("held", ttl=1, annotations={"ttlafterfinished.dev/hold": "wait for me"})
+    cluster.finish_pods_of("held")
+    cluster.api.wait("the decision", lambda: re.search(r'kept .*/held".*reason=held', run.text))
+    cluster.create_job("witness", ttl=1)
+    cluster.finish_pods_of("witness")
+    cluster.api.wait("the deletion of what was due later", lambda: cluster.job("witness") is None)
+    assert cluster.job("held") is not None
+
+    cluster.annotate("held", hold=None)
+    cluster.api.wait("the deletion once released", lambda: cluster.job("held") is None)
 
 
 def test_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster, start_run: Start) -> None:
@@ -127,7 +163,6 @@ def test_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster, s
     cluster.api.call("DELETE", f"{cluster.jobs}/same-name", {"propagationPolicy": "Background"})
     new = cluster.create_job("same-name", ttl=3)
     cluster.api.wait("the stale timer", lambda: re.search(f"already-gone.*{old['metadata']['uid']}", run.text))
-    time.sleep(0.5)
 
     assert cluster.job("same-name")["metadata"]["uid"] == new["metadata"]["uid"]
 
@@ -253,6 +288,7 @@ def test_sigterm_releases_the_lease_so_that_the_next_run_leads_at_once(cluster: 
     cluster.api.wait("the second to lead", lambda: second.text.count("sweep at start") == 2, 10)
 
 
+@pytest.mark.smoke
 def test_malformed_ttl_keeps_the_job_and_is_reported_by_an_event(cluster: Cluster, start_run: Start) -> None:
     cluster.create_job("typo", annotations={"ttlafterfinished.dev/ttl": "5 minutes"})
     cluster.finish_pods_of("typo")

@@ -20,7 +20,6 @@ from tests.certificates import write_certificate
 from tests.integration.conftest import Run
 from tests.integration.test_callers import token_of
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import needs_kubectl
 from tests.reference.outputs import OUTPUTS
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -206,7 +205,6 @@ def test_proxy_of_the_api_server_reports_a_pod_of_the_other_scheme(api, start_ui
     assert message.startswith("error trying to reach service: ")  # the plugin must not ask for the other target
 
 
-@needs_kubectl
 def test_account_of_the_component_reads_all_that_the_page_shows(api, server, tmp_path, start_ui):
     objects = composed("standalone", "kind-job", "kind-pod", "ui", base="namespace")
     kept = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap")

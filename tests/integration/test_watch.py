@@ -260,6 +260,7 @@ def test_sigterm_ends_the_watch_with_exit_code_0(pods, sink, start_watch: Start)
     assert run.text.endswith("stopped\n")
 
 
+@pytest.mark.realtime
 def test_sigterm_ends_the_watch_quickly_if_the_sink_hangs(pods, sink, start_watch: Start) -> None:
     over = threading.Event()
     sink.answer = lambda _: 202 if over.wait(60) else 500

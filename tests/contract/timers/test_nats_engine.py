@@ -99,6 +99,18 @@ async def test_killed_server_loses_no_timer(node: NatsServer, world: World) -> N
     print(f"duplicates {sum(world.target.count().values()) - 2_000}")
 
 
+@pytest.mark.smoke
+async def test_acknowledged_timer_survives_kill_9_of_the_server(node: NatsServer, world: World) -> None:
+    timers = [world.timer(f"uid-{n}", 1 + n / 100) for n in range(50)]
+    async with world.running() as engine:
+        await engine.set(timers)
+        node.kill()
+    node.start()
+    async with world.running():
+        await world.arrival(*(one.ref.uid for one in timers))
+    assert world.target.early() == []
+
+
 async def test_timers_replaced_while_they_fire_are_not_lost(node: NatsServer, world: World) -> None:
     """With one subject for all sets of a timer, the server removes such replacements."""
     count = 6_000

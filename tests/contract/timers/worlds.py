@@ -124,7 +124,7 @@ class World:
         due_at = self.clock.now() + timedelta(seconds=seconds)
         return Timer(ref=ref, purpose=purpose, due_at=due_at, attempts=attempts)
 
-    async def arrival(self, *uids: str, seconds: float = 10.0) -> None:
+    async def arrival(self, *uids: str, seconds: float = 60.0) -> None:
         """Wait until each uid has arrived at least once."""
         await until(lambda: {*uids} <= self.target.count().keys(), f"arrival of {uids}", seconds)
 
@@ -133,7 +133,7 @@ Engine = Callable[[Path], AbstractAsyncContextManager[World]]
 """Provides the world of an engine, given a folder of the test."""
 
 
-async def until(true: Callable[[], object], what: str, seconds: float = 10.0) -> None:
+async def until(true: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     """Wait until a condition holds."""
     try:
         async with asyncio.timeout(seconds):

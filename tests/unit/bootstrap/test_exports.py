@@ -91,7 +91,8 @@ async def test_receiver_that_does_not_answer_delays_the_end_for_a_limited_time(m
     async with answering_with(answer) as endpoint:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         end = start_exports(process_of(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint))
-        await end()
+        async with asyncio.timeout(60):
+            await end()
 
         (exporting,) = (one for one in threading.enumerate() if one.name == "last-export" and one not in earlier)
         assert get_tracer() is None
