@@ -76,7 +76,7 @@ def tokens() -> Iterator[None]:
     try:
         restart_knative()
         complete_serving()
-        wait("the feature", _are_policies_taken)
+        wait("the feature", _are_policies_taken, READY_SECONDS)
         yield
     finally:
         _authenticate("disabled")

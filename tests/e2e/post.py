@@ -27,6 +27,9 @@ done
 """
 ANSWERING_SECONDS = 120
 
+_NAMES_SECONDS = 6
+"""Go reads a hosts file again, in which Pods of this machine find each other, after five seconds at the earliest."""
+
 _AGAIN = 455
 """An exit code is one byte; what is meant by this one is 500 and more: come again."""
 
@@ -71,9 +74,13 @@ def post(name: str, url: str, headers: dict[str, str], data: str, *, audience: s
 
 
 def wait_until_answering(*urls: str) -> None:
-    """Ask each from a new Pod until it answers anything: Knative calls a function by the same name."""
+    """Ask each from a new Pod until it answers anything, and wait until each process has the same addresses.
+
+    Knative calls a function by the same name, and a new one's retries may be over before it reads its addresses again.
+    """
     asked = " ".join(map(shlex.quote, urls))
     _run(pod("asks", _ASK.format(urls=asked), namespace=_NAMESPACE), ANSWERING_SECONDS)
+    time.sleep(_NAMES_SECONDS)
 
 
 def _run(poster: dict[str, Any], seconds: float = 60) -> int:

@@ -146,6 +146,7 @@ def start_run(server: RealServer, tmp_path: Path, namespace: str) -> Iterator[Ca
     yield start
     for run in started:
         run.stop(signal.SIGKILL)
+        print(run.text)  # pytest shows it for a test that failed
 
 
 @pytest.fixture

@@ -117,11 +117,11 @@ Start = Callable[..., Run]
 def test_job_finished_by_the_job_controller_is_deleted_when_due(cluster: Cluster, start_run: Start) -> None:
     run = start_run("-v")
     cluster.api.wait("the first sweep", lambda: "sweep ended" in run.text)
-    job = cluster.create_job("report", ttl=2)
+    job = cluster.create_job("report", ttl=5)
     cluster.finish_pods_of("report")
     last, deleted_at = cluster.await_deletion(job)
 
-    assert deleted_at >= not_none(finish_time(last)) + timedelta(seconds=2)
+    assert deleted_at >= not_none(finish_time(last)) + timedelta(seconds=5)
     cluster.api.wait("the report", lambda: re.search(r'deleted .*/report"', run.text))
     cluster.api.wait("the garbage collection of its Pod", lambda: not cluster.api.call("GET", cluster.pods)["items"])
 
