@@ -122,6 +122,7 @@ async def attacked(tmp_path):
             yield process, connect
 
 
+@pytest.mark.verify
 async def test_endless_headers_use_no_memory(attacked):
     process, connect = attacked
     before = rss(process)
@@ -134,6 +135,7 @@ async def test_endless_headers_use_no_memory(attacked):
     assert rss(process) - before < GROWTH_BYTES_MAX
 
 
+@pytest.mark.verify
 async def test_incomplete_bodies_use_no_more_memory_than_the_limit(attacked):
     process, connect = attacked
     before = rss(process)
@@ -150,6 +152,7 @@ async def test_incomplete_bodies_use_no_more_memory_than_the_limit(attacked):
     assert rss(process) - before < GROWTH_BYTES_MAX
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("chunked", [False, True], ids=["whole", "chunked"])
 async def test_concurrent_events_of_maximum_size_are_answered(attacked, chunked):
     process, _ = attacked

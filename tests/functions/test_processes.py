@@ -24,7 +24,7 @@ from tests.fakes import FakePublisher
 from tests.functions.wire import DUE, FIRED, REPORTED, SET, TAKEN, Answer, binary, timer
 from tests.loopback import answering_with
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.verify]  # each test starts the process of a function
 
 SECONDS_MAX = 100
 """Only a process that hangs takes so long; it is ended before the time limit of pytest."""
@@ -172,11 +172,7 @@ async def server(tmp_path):
         yield server
 
 
-DELETES = pytest.mark.verify
-"""Its process deletes, and may do so only within few seconds: a DELETE that is late is not sent."""
-
-
-@pytest.mark.parametrize("name", [pytest.param(one, marks=[DELETES] if one == "expire" else []) for one in TAKEN])
+@pytest.mark.parametrize("name", TAKEN)
 async def test_each_function_answers_in_its_own_process(name, server, tmp_path):
     async with running(name, tmp_path, K_SINK=server.url) as process:
         assert await process.is_ready(), process.lines()
@@ -199,29 +195,6 @@ async def test_function_with_callers_rejects_a_request_without_a_token(tmp_path)
     async with running("schedule", tmp_path, TTL_CALLERS="caller", TTL_CALLERS_AUDIENCE="us") as process:
         assert await process.is_ready(), process.lines()
         assert (await process.post(*binary(REPORTED, DUE))).status == 401
-
-
-@pytest.mark.parametrize(
-    ("name", "unwanted"),
-    [
-        ("schedule", ["kubernetes", "aiohttp", "sqlite3", "prometheus_client", "jwt"]),
-        ("timers", ["kubernetes", "prometheus_client", "jwt"]),
-    ],
-)
-async def test_function_imports_no_unneeded_library(name, unwanted, tmp_path):
-    code = f"""
-import asyncio, sys
-async def load():
-    import functions.{name}
-    print(*(each for each in {unwanted} if each in sys.modules))
-asyncio.run(load())
-"""
-    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS": f"sqlite:{tmp_path}/timers.db"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE
-    )
-    imported, _ = await process.communicate()
-    assert (imported, process.returncode) == (b"\n", 0)
 
 
 async def stored(path):
@@ -292,7 +265,6 @@ async def scraped(port):
         return (await response.text()).splitlines()
 
 
-@DELETES
 async def test_deletion_is_measured_if_a_metrics_port_is_set(server, tmp_path):
     port = free_port()
     async with running("expire", tmp_path, TTL_METRICS_PORT=str(port)) as process:
@@ -327,7 +299,6 @@ async def test_pending_timers_and_published_events_are_measured(server, tmp_path
     assert f'ttl_published_total{{result="accepted",type="{FIRED}"}} 1.0' in lines
 
 
-@DELETES
 async def test_sigterm_lets_a_request_in_flight_finish(server, tmp_path):
     server.open.clear()
     async with running("expire", tmp_path) as process:
@@ -344,7 +315,6 @@ async def test_sigterm_lets_a_request_in_flight_finish(server, tmp_path):
     assert process.process.returncode in (0, -signal.SIGTERM)
 
 
-@DELETES
 async def test_sigterm_writes_the_deletion_counts(server, tmp_path):
     async with running("expire", tmp_path, TTL_NAMESPACE="here") as process:
         assert await process.is_ready(), process.lines()
@@ -358,7 +328,6 @@ async def test_sigterm_writes_the_deletion_counts(server, tmp_path):
     assert process.process.returncode in (0, -signal.SIGTERM)
 
 
-@pytest.mark.verify  # the process waits 5 s for its deliveries
 async def test_sigterm_lets_a_delivery_in_flight_finish(server, tmp_path):
     await stored(tmp_path / "timers.db")
     server.open.clear()
@@ -389,7 +358,6 @@ async def test_timer_set_over_http_survives_sigterm_and_kill(server, tmp_path):
     assert await pending(tmp_path / "timers.db") == 2
 
 
-@DELETES
 async def test_new_client_is_answered_while_others_work(server, tmp_path):
     """If the API server is slow, requests that do not need it are still answered."""
     server.open.clear()
