@@ -72,7 +72,8 @@ class _Connections:
             handshake.cancel()
         for ended in await asyncio.gather(*self._handshakes.values(), return_exceptions=True):
             if isinstance(ended, asyncio.Transport):
-                ended.abort()
+                with suppress(AttributeError):  # Python 3.11.2 fails to abort a TLS connection that is lost
+                    ended.abort()
         await asyncio.sleep(0)  # a transport closes its socket in the next turn of the loop
         for accepted in self._handshakes:
             accepted.close()  # of a task that was cancelled before it began

@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from shared.core.objects import ObjectRef
 from shared.messages import ObjectWarned
 from shared.standalone.triggers import Trigger
 from tests.builders import NOW, ROOT, later, not_none, read_yaml, shipped_kinds
+from tests.kubectl import kustomize
 
 pytestmark = pytest.mark.anyio
 
@@ -101,11 +100,8 @@ def test_policy_of_the_example_is_valid():
     assert policy.rules[0].warn is not None
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on the PATH")
 def test_kustomization_mounts_the_function():
-    command = ["kubectl", "kustomize", str(FOLDER)]
-    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    objects = {one["kind"]: one for one in yaml.safe_load_all(made)}
+    objects = {one["kind"]: one for one in yaml.safe_load_all(kustomize(FOLDER))}
     config_map, pod = objects["ConfigMap"], objects["Service"]["spec"]["template"]["spec"]
     assert config_map["data"] == {"chat.py": (FOLDER / "chat.py").read_text()}
     assert pod["volumes"][0]["configMap"]["name"] == config_map["metadata"]["name"]

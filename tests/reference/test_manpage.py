@@ -21,6 +21,7 @@ def test_man_page_has_each_command_and_each_exit_code():
     )
 
 
+@pytest.mark.verify
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 def test_groff_reads_the_man_page_without_a_warning():
     command = ["groff", "-man", "-Tutf8", "-ww", "-rLL=78n", str(FOLDER / PAGE)]

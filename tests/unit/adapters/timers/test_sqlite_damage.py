@@ -125,6 +125,7 @@ async def test_garbage_that_a_read_finds_refuses_timers(world: World, caplog: py
     assert [record.getMessage() for record in caplog.records].count("the timer file is damaged") == 1
 
 
+@pytest.mark.verify  # it needs root and chattr
 async def test_what_was_acknowledged_survives_a_file_that_becomes_read_only(world: World) -> None:
     files = [f"{world.path}{ending}" for ending in ("", "-wal")]
     async with world.running() as engine:

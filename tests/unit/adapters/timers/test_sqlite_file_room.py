@@ -179,6 +179,7 @@ def volume(tmp_path):
         yield folder
 
 
+@pytest.mark.verify  # it mounts a volume
 async def test_timers_fire_on_a_completely_full_volume(volume):
     world = World(volume / "timers.db", None)
     async with world.running() as engine:

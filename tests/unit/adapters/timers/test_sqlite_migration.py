@@ -141,6 +141,7 @@ def test_file_that_another_process_reads_is_used_as_it_is(old: Path, caplog: pyt
     assert rows_of(old) == before
 
 
+@pytest.mark.verify  # it mounts a volume
 @pytest.mark.parametrize("is_noticed_before", [True, False])
 def test_file_on_a_full_volume_is_used_as_it_is(
     large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_noticed_before: bool
