@@ -19,6 +19,8 @@ from shared.core.unused.field_writes import (
     MARK_MANAGER,
     UNUSED_HASH,
     UNUSED_SINCE,
+    USE_MANAGER,
+    USED_AT,
     hash_foreign_writes,
 )
 from shared.core.unused.passes import Observation, Pass
@@ -43,8 +45,10 @@ def written(at: datetime | str, manager: str = "kubectl", fields: Any = None) ->
     }
 
 
-def config_map(name: str = "web-7f9c2", *, marked: datetime | str | None = None, **metadata: Any) -> dict[str, Any]:
-    """The metadata of a ConfigMap that exists for a month."""
+def config_map(
+    name: str = "web-7f9c2", *, marked: datetime | str | None = None, used: datetime | None = LONG_AGO, **metadata: Any
+) -> dict[str, Any]:
+    """The metadata of a ConfigMap that exists for a month, and that a pass saw used when it was new."""
     obj = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -58,7 +62,15 @@ def config_map(name: str = "web-7f9c2", *, marked: datetime | str | None = None,
             **metadata,
         },
     }
+    obj = obj if used is None else having_use(obj, used)
     return obj if marked is None else having_mark(obj, marked)
+
+
+def having_use(
+    obj: dict[str, Any], at: datetime = LONG_AGO, *, by: str = USE_MANAGER, written_at: datetime | None = None
+) -> dict[str, Any]:
+    """The object with a record of use; the arguments are those of `having_mark`."""
+    return _with_annotations(obj, {USED_AT: format_instant(at)}, by, written_at or at)
 
 
 def having_mark(
@@ -109,8 +121,10 @@ def kind_of(obj: Any) -> KindRule:
     return SECRETS if isinstance(obj, dict) and obj.get("kind") == "Secret" else CONFIG_MAPS
 
 
-def refer(*, problem: str = "", kind: TargetKind = TargetKind.CONFIG_MAP, name: str = "web-7f9c2") -> Reference:
-    return Reference(kind, "ci", name, "spec.volumes[0].configMap.name", POD, problem=problem)
+def refer(
+    *, problem: str = "", kind: TargetKind = TargetKind.CONFIG_MAP, name: str = "web-7f9c2", is_field: bool = True
+) -> Reference:
+    return Reference(kind, "ci", name, "spec.volumes[0].configMap.name", POD, problem=problem, is_field=is_field)
 
 
 def passed(

@@ -23,7 +23,7 @@ from shared.cli.output.messages import warn
 from shared.cli.output.tables import make_table, output_console
 from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
-from shared.cli.usage.usage_report import usage_as_json
+from shared.cli.usage.usage_report import describe_never_used, usage_as_json
 from shared.core.objects import get_text, printable, ref_of
 from shared.core.ttl.durations import format_duration
 from shared.core.unused.unused_reasons import NEVER_DELETED
@@ -31,6 +31,7 @@ from shared.errors import TtlError
 from shared.evaluation.usage import UsageReader
 
 _TITLES = ("NAMESPACE", "KIND", "NAME", "AGE", "KEYS", "UNUSED FOR", "DUE", "REASON")
+_NEVER_USED = ("NAMESPACE", "KIND", "NEVER USED", "AGE", "KEYS", "METADATA", "REASON")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -44,6 +45,10 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 @output_option
 async def unused(options: Options, *, everything: bool, output: str) -> None:
     """List the Secrets and ConfigMaps to which nothing refers, by namespace and age. Deletes nothing.
+
+    Objects that were never seen used are listed apart. Programs may find them by a name, a label, or a text in data, so
+    they are kept. An object is seen used once a pass of `usage` or `run` has recorded it, or if a newer generation of
+    it is used.
 
     KEYS is the number of keys of the data. The data is not read, so its bytes are unknown. UNUSED FOR is the time
     since an object was marked as unused; an object that no policy rule with `unused` matches is not marked.
@@ -66,8 +71,10 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
     if output == "json":
         click.echo(json.dumps([usage_as_json(one) for one in shown], indent=2))
     else:
-        _print_table(shown)
-        _print_totals(shown, hidden=len(known) - len(shown))
+        left = [one for one in shown if not one.is_never_used]
+        _print_table(left)
+        _print_totals(left, hidden=len(known) - len(shown))
+        _print_never_used([one for one in shown if one.is_never_used])
         echo(f"policy: {printable(chosen.message)}")
     if unknown := len(candidates) - len(known):
         cause = found.find_problem() or next(iter(found.find_unknown().values()), "")
@@ -82,6 +89,19 @@ def _print_table(shown: Sequence[UsageFinding]) -> None:
     if shown:
         console = output_console()
         console.print(make_table(_TITLES, [_row(one) for one in shown], width=console.width, names=3, justify="left"))
+
+
+def _print_never_used(never: Sequence[UsageFinding]) -> None:
+    if never:
+        console = output_console()
+        rows = [_never_used_row(one) for one in never]
+        console.print(make_table(_NEVER_USED, rows, width=console.width, names=3, justify="left"))
+        echo(f"{describe_never_used(never)}; a program may find them by a name, a label, or a text in data")
+
+
+def _never_used_row(one: UsageFinding) -> tuple[str, ...]:
+    namespace, kind, name, age, keys, *_ = _row(one)
+    return namespace, kind, name, age, keys, f"{one.metadata_bytes:,} B", one.decision.reason
 
 
 def _row(one: UsageFinding) -> tuple[str, ...]:

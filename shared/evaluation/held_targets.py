@@ -1,6 +1,6 @@
 """Hold the metadata of all Secrets and ConfigMaps of one LIST: for their names, the references in them, and decisions.
 
-A tick needs them three times, and in this order, so it lists them once, before the other carriers. The pages are held
+A tick needs them several times, and in this order, so it lists them once, before the other carriers. The pages are held
 compressed: 10,000 parsed objects would take as much memory as the rest of a pass.
 """
 
@@ -14,6 +14,7 @@ from typing import Protocol
 from shared.core.objects import ref_of
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import TargetNames, name_targets
+from shared.core.unused.generations import Generations
 from shared.errors import PermanentError
 from shared.ports import ListableKinds, Target, TargetPage, Unreadable
 
@@ -58,10 +59,12 @@ class HeldTargets:
     Attributes:
         served: The kinds that the API server served before the first of these LISTs.
         namespace: The only namespace that was listed; empty for all.
+        generations: The objects that are generations of one another.
     """
 
     served: ListableKinds
     namespace: str = ""
+    generations: Generations = field(default_factory=Generations)
     _pages: Mapping[TargetKind, list[_HeldPage]] = field(default_factory=lambda: {kind: [] for kind in TargetKind})
     _names: list[tuple[TargetKind, str, str]] = field(default_factory=list)
     _refused: dict[TargetKind, PermanentError] = field(default_factory=dict)
@@ -83,6 +86,8 @@ class HeldTargets:
         while token or is_first:
             page = await cluster.list_targets(kind, namespace=self.namespace, continue_token=token)
             self._pages[kind].append(_HeldPage.of(page))
+            for one in page.targets:
+                self.generations.add(one.obj)
             self._names.extend((kind, ref.namespace, ref.name) for ref in (ref_of(one.obj) for one in page.targets))
             token, is_first = page.continue_token, False
             del page  # free the memory before the next page is parsed

@@ -14,6 +14,7 @@ from shared.core.references.reading import ReferenceReader
 from shared.core.references.reference import ANY, Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames
+from shared.core.unused.generations import Generations, UsedGenerations
 from shared.core.unused.passes import Observation, Pass
 from shared.evaluation.held_targets import HeldTargets
 from shared.evaluation.usage_pass import CarrierList, UsagePass
@@ -37,6 +38,7 @@ class UsageFound:
         names: The Secrets and ConfigMaps whose references were looked for.
         namespaces: The namespaces whose objects the pass can show to be unused; empty for all.
         by_namespace: The pass as it concerns the objects of one namespace; of any other, `of` counts.
+        generations: The Secrets and ConfigMaps that are generations of one another.
     """
 
     of: Pass
@@ -44,6 +46,11 @@ class UsageFound:
     names: TargetNames
     namespaces: Collection[str] = ()
     by_namespace: Mapping[str, Pass] = field(default_factory=dict)
+    generations: Generations = field(default_factory=Generations)
+    _used: UsedGenerations = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_used", UsedGenerations(self.generations, self._proves_use))
 
     def observe(self, obj: Any) -> Observation:
         """Return what the pass observed about a Secret or a ConfigMap; its metadata is enough."""
@@ -55,7 +62,13 @@ class UsageFound:
         if self.namespaces and namespace not in self.namespaces:
             problem = f"the pass did not list what may refer to namespace {namespace}"
             return Observation(replace(self.of, problem=problem), found)
-        return Observation(self.by_namespace.get(namespace, self.of), found)
+        return Observation(self._pass_in(namespace), found, "" if found else self._used.find_newer(obj))
+
+    def _pass_in(self, namespace: str) -> Pass:
+        return self.by_namespace.get(namespace, self.of)
+
+    def _proves_use(self, kind: str, namespace: str, name: str) -> bool:
+        return Observation(self._pass_in(namespace), self.index.find(kind, namespace, name)).proves_use
 
     def find_problem(self) -> str:
         """Why it is unknown in each namespace what is used; empty if it is known in some.
@@ -128,7 +141,8 @@ class UsageReader:
         work = UsagePass(self.cluster, self._reader, names, served.read_at, self.find_problem(served), held=held)
         listed = sorted(namespaces) if len(namespaces) <= NAMESPACES_LISTED_MAX else ()
         await work.run(self._order(served, listed))
-        return UsageFound(work.result(), work.index, names, frozenset(namespaces), work.results(listed))
+        by_namespace, generations = work.results(listed), held.generations if held else Generations()
+        return UsageFound(work.result(), work.index, names, frozenset(namespaces), by_namespace, generations)
 
     def find_problem(self, served: ListableKinds) -> str:
         """Why the served kinds do not tell which objects refer to Secrets and ConfigMaps; empty if they do."""

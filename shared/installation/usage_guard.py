@@ -1,7 +1,7 @@
 """The guards for Secrets and ConfigMaps: admission policies by which our accounts cannot delete a used object by a bug.
 
 The API server cannot find references at admission. It does check what never may be deleted, the preconditions, and that
-the object is marked and announced. A change may only concern our mark and our announcement.
+the object is marked and announced. A change may only concern our mark, our announcement and our record of use.
 
 The attestation guard binds all other users. A mark counts only if `metadata.managedFields` shows that our field manager
 wrote it. A client can only forge that under the name of our field manager, or by entries of its own making: the guard
@@ -24,6 +24,8 @@ from shared.core.unused.field_writes import (
     MARK_MANAGER,
     UNUSED_HASH,
     UNUSED_SINCE,
+    USE_MANAGER,
+    USED_AT,
 )
 from shared.core.unused.never_collected import (
     ANNOTATIONS_READ,
@@ -50,14 +52,15 @@ CHANGERS = ("usage", "standalone")
 
 _NOT_CHECKED = "references, the TTL and the clock; opt-in and policies; whether the object has changed"
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (UNUSED_SINCE, UNUSED_HASH, DELETED_AFTER))
+_RECORD = f"{ANNOTATION_DOMAIN}/{USED_AT}"
 _OLD_LABELS = "oldObject.metadata.?labels.orValue({})"
 _OLD_ANNOTATIONS = "oldObject.metadata.?annotations.orValue({})"
 _DELETE_COMMENT = "Rejects a DELETE from our accounts that is not the DELETE of a marked and announced object."
-_CHANGE_COMMENT = "Rejects a change by our accounts of anything but the mark and the announcement."
-_ATTESTATION_COMMENT = "Rejects a change by any other client that would forge our mark or our announcement."
+_CHANGE_COMMENT = "Rejects a change by our accounts of anything but the mark, the announcement and the record of use."
+_ATTESTATION_COMMENT = "Rejects a change by any other client that would forge one of these."
 _BINDING_COMMENT = "Puts the policy in force."
 
-_MANAGERS = (MARK_MANAGER, ANNOUNCEMENT_MANAGER)
+_MANAGERS = (MARK_MANAGER, ANNOUNCEMENT_MANAGER, USE_MANAGER)
 _IS_OURS = f"entry.?manager.orValue('') in {list_of(_MANAGERS)}"
 _ATTESTATION_PREFIX = "ttl-after-finished-attestation-guard-"
 _NOT_ATTESTED = "marks and announcements that another field manager wrote: they do not count"
@@ -124,8 +127,8 @@ def _attestation_guard(rule: KindRule, namespace: str, others: Sequence[str]) ->
 def _attested() -> _Validations:
     """Yield the validation that no entry of our field managers is added, is newer, or owns more than before.
 
-    A mark that is malformed, or older than the object, does not count. So a backup tool may restore it with its
-    entries.
+    A mark and a record of use that are malformed, or older than the object, do not count. So a backup tool may restore
+    them with their entries.
     """
     owned = ".?fieldsV1[?'f:metadata'][?'f:annotations'].orValue({})"
     same = " && ".join(f"former.?{key} == entry.?{key}" for key in ("manager", "operation", "subresource", "time"))
@@ -133,13 +136,16 @@ def _attested() -> _Validations:
     kept = (
         f"{_managed('object')}.filter(entry, {_IS_OURS}).all(entry, {_managed('oldObject')}.exists(former, {former}))"
     )
-    at = f"object.metadata.?annotations[?'{_MARKS[0]}'].orValue('')"
-    outdated = f"!{at}.matches('{_INSTANT}') || timestamp({at}) < timestamp(object.metadata.creationTimestamp)"
+    values = (f"object.metadata.?annotations[?'{name}'].orValue('')" for name in (_MARKS[0], _RECORD))
+    outdated = " && ".join(
+        f"(!{at}.matches('{_INSTANT}') || timestamp({at}) < timestamp(object.metadata.creationTimestamp))"
+        for at in values
+    )
     message = (
-        f"mark: only ttl-after-finished writes as the field managers {' and '.join(_MANAGERS)}: use another field "
+        f"mark: only ttl-after-finished writes as the field managers {', '.join(_MANAGERS)}: use another field "
         "manager, and leave their entries in metadata.managedFields as they are"
     )
-    yield f"{kept} || {outdated}", message
+    yield f"{kept} || ({outdated})", message
 
 
 def _managed(obj: str) -> str:
@@ -202,7 +208,10 @@ def _changeable(rule: KindRule) -> _Validations:
     conditions = (
         *is_same_beside("oldObject", "object", ("metadata",)),
         *is_same_beside("oldObject.metadata", "object.metadata", of_server),
-        *is_same_beside(*annotations, _MARKS),
+        *is_same_beside(*annotations, (*_MARKS, _RECORD)),
         *is_same_beside(*labels, (ANNOUNCED_LABEL,)),
     )
-    yield " && ".join(conditions), f"change: expected no change of the {rule.kind} but its mark and its announcement"
+    yield (
+        " && ".join(conditions),
+        f"change: expected no change of the {rule.kind} but its mark, its announcement and its record of use",
+    )

@@ -30,6 +30,8 @@ class Verdict(StrEnum):
     """The object is marked as unused."""
     UNMARKED = "unmarked"
     """The mark of the object is removed, and so is the announcement of its deletion."""
+    RECORDED = "recorded"
+    """The record of use is written: a pass has seen the Secret or ConfigMap used, for the first time."""
     ANNOUNCED = "announced"
     """The deletion of the unused object is announced."""
     KEPT = "kept"

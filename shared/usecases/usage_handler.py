@@ -27,6 +27,7 @@ from shared.usecases.usage_refusals import UsageRefusals
 _COUNTED = {
     Verdict.MARKED: "marked",
     Verdict.UNMARKED: "unmarked",
+    Verdict.RECORDED: "recorded",
     Verdict.ANNOUNCED: "announced",
     Verdict.WOULD_DELETE: "would_delete",
     Verdict.DELETED: "deleted",

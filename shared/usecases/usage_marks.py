@@ -6,10 +6,19 @@ from datetime import datetime, timedelta
 from shared.core.objects import format_instant, ref_of
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.unused.announcement import announcement_patch, is_announced, read_announcement
-from shared.core.unused.decide_unused import Keep, RemoveMark, SetMark, UnusedDecision, UnusedFacts, WaitUntil
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER
+from shared.core.unused.decide_unused import (
+    Keep,
+    RecordUse,
+    RemoveMark,
+    SetMark,
+    UnusedDecision,
+    UnusedFacts,
+    WaitUntil,
+)
+from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
 from shared.core.unused.unused_mark import is_marked, mark_patch, unmark_patch
 from shared.core.unused.unused_reasons import UnusedReason
+from shared.core.unused.use_record import use_patch
 from shared.evaluation.usage import Target
 from shared.ports import EventReason, Verdict
 from shared.usecases.usage_handler import UsageHandler
@@ -47,6 +56,8 @@ class UsageMarks:
         match decision:
             case SetMark():
                 await self._mark(target, decision)
+            case RecordUse():
+                await self._record_use(target, decision)
             case RemoveMark(reason):
                 await self.remove(target, reason)
             case WaitUntil(until, _, facts):
@@ -76,6 +87,14 @@ class UsageMarks:
             return
         await self.handler.patch(target, mark_patch(mark.at, mark.hash_of_writes), manager=MARK_MANAGER)
         self.handler.record(Verdict.MARKED, ref, mark.reason, detail=_name(mark.facts.rule))
+
+    async def _record_use(self, target: Target, use: RecordUse) -> None:
+        ref, has_mark = ref_of(target.obj), is_marked(target.obj) or is_announced(target.obj)
+        if self.handler.dry_run:
+            self.handler.record(Verdict.KEPT, ref, use.reason)
+            return
+        await self.handler.patch(target, use_patch(use.at, is_marked=has_mark), manager=USE_MANAGER)
+        self.handler.record(Verdict.UNMARKED if has_mark else Verdict.RECORDED, ref, use.reason)
 
     async def _announce_early(self, target: Target, until: datetime, facts: UnusedFacts, now: datetime) -> bool:
         """Announce the deletion of an object that is due before the next tick.

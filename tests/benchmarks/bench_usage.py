@@ -52,9 +52,9 @@ _LONG, _SHORT = "7d", "1s"
 _KINDS = ["configmaps", "secrets"]
 
 
-def _policy(ttl: str) -> str:
-    match = {"kinds": _KINDS, "namespaces": {"names": ["team-*"]}}
-    rule = {"name": "rotated", "match": match, "unused": {"ttl": ttl}}
+def _policy(ttl: str, sizes: Sizes) -> str:
+    match = {"kinds": _KINDS, "namespaces": {"names": sizes.places}}
+    rule = {"name": "rotated", "match": match, "unused": {"ttl": ttl, "neverUsed": True}}
     return json.dumps({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": [rule]})
 
 
@@ -124,7 +124,7 @@ async def measure(cluster: Cluster, folder: Path, sizes: Sizes, rounds: int) -> 
     await fill(cluster, sizes)
     say(f"{sizes.objects:,} objects, {sizes.pods:,} Pods: created in {time.monotonic() - started:.0f} s")
     kubeconfig, log, port = folder / "kubeconfig", folder / "audit.log", free_port()
-    (folder / "policy.yaml").write_text(_policy(_LONG))
+    (folder / "policy.yaml").write_text(_policy(_LONG, sizes))
     token = await make_account(cluster)
     async with relayed(cluster, token, kubeconfig) as relay, answering_with(_accept) as sink:
         environment = {**_environment(folder, kubeconfig), "PORT": str(port), "K_SINK": sink}
@@ -132,14 +132,15 @@ async def measure(cluster: Cluster, folder: Path, sizes: Sizes, rounds: int) -> 
         async with running(command, folder / "usage.log") as process:
             function = Function(process.pid, port, relay, log)
             await function.ready()
-            results = {"first": await _repeat(function, folder, "patch", sizes.unused)}
+            # One write for each object: the use of one is recorded, and the other one is marked.
+            results = {"first": await _repeat(function, folder, "patch", sizes.objects)}
             (folder / "lists.json").write_text(json.dumps(lists_of(read_calls(log))))
             results |= {"unchanged": [], "floor": []}
             for _ in range(rounds):
                 results["floor"].append(floor := await _floor(folder, relay))
                 results["unchanged"].append(unchanged := await function.tick())
                 say(f"floor: {floor}\nunchanged: {unchanged}")
-            (folder / "policy.yaml").write_text(_policy(_SHORT))
+            (folder / "policy.yaml").write_text(_policy(_SHORT, sizes))
             await asyncio.sleep(POLICY_POLL_SECONDS)
             results["announcing"] = await _repeat(function, folder, "patch", sizes.unused)
             await asyncio.sleep(_NOTICE_SECONDS)

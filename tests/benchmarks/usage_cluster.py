@@ -47,6 +47,11 @@ class Sizes:
         return asdict(self)
 
     @property
+    def places(self) -> list[str]:
+        """The names of the namespaces."""
+        return [f"team-{number:03}" for number in range(self.namespaces)]
+
+    @property
     def of_a_kind(self) -> int:
         """Secrets in each namespace, and ConfigMaps in each."""
         return self.objects // len(_KINDS) // self.namespaces
@@ -64,7 +69,7 @@ class Sizes:
 
 async def fill(cluster: Cluster, sizes: Sizes) -> None:
     """Create all objects through the API."""
-    places = [f"team-{number:03}" for number in range(sizes.namespaces)]
+    places = sizes.places
     for place in places:
         await cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": place}})
 

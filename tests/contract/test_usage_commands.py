@@ -134,7 +134,7 @@ kind: Policy
 rules:
   - name: leftovers
     match: {kinds: [configmaps], namespaces: {names: [ci]}}
-    unused: {ttl: 7d}
+    unused: {ttl: 7d, neverUsed: true}
 """
 
 

@@ -228,7 +228,7 @@ def tick_usage(what: str, true: Callable[[], bool]) -> None:
 def test_mark_and_announcement_of_one_version_count_for_the_other(extended: Images, extended_former: Images) -> None:
     """Each of two ConfigMaps is marked by one version, announced by the other, and deleted by the first."""
     new, former = ({"usage": images["usage"]} for images in (extended, extended_former))
-    older, newer, used = "rotated-by-former", "rotated-by-new", "used-later"
+    older, newer, newest, used = "settings-2b4c6d8f9g", "settings-4b6c8d2f9g", "settings-6b8c2d4f9g", "used-later"
     for name in (older, used):
         make_config_map(name)
     use(former)
@@ -237,6 +237,9 @@ def test_mark_and_announcement_of_one_version_count_for_the_other(extended: Imag
 
     refer_to(used)
     make_config_map(newer)  # before the Pods are replaced: a tick ignores what is created in its first second
+    time.sleep(1.1)
+    make_config_map(newest)  # a newer generation in use is the evidence that the others were used
+    refer_to(newest)
     use(new)
     passes_until(due_at(mark_of_older) - NOTICE)
     tick_usage("the mark and the announcement", lambda: mark_of(newer) != "" and is_announced(older))

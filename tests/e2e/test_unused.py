@@ -34,7 +34,7 @@ kind: Policy
 rules:
   - name: rotated
     match: {{kinds: [configmaps, secrets], namespaces: {{names: [{NAMESPACE}]}}}}
-    unused: {{ttl: {TTL_SECONDS}s}}
+    unused: {{ttl: {TTL_SECONDS}s, neverUsed: true}}
 """
 
 TICK = {

@@ -3,12 +3,14 @@
 import base64
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
 from shared.devserver.real_servers import RealServer, find_assets
 from shared.safeguards.state_schema import NAME as STATE
 from tests.integration.conftest import Api, Run, run_command
@@ -30,7 +32,9 @@ POLICY = """
 apiVersion: ttlafterfinished.dev/v1
 kind: Policy
 rules:
-  - {name: rotated, match: {kinds: [configmaps, secrets]}, unused: {ttl: %s}}
+  - name: rotated
+    match: {kinds: [configmaps, secrets], namespaces: {names: [%s]}}
+    unused: {ttl: %s, neverUsed: %s}
 """
 
 
@@ -123,32 +127,34 @@ def opted(api: Api, namespace: str) -> Opted:
 
 
 @pytest.fixture
-def start(start_run: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+def start(start_run: Start, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     monkeypatch.setenv("TTL_USAGE_INTERVAL", "2s")
 
-    def start(ttl: str = f"{TTL_SECONDS}s", **options: Any) -> Run:
+    def start(ttl: str = f"{TTL_SECONDS}s", *, never_used: bool = True, **options: Any) -> Run:
         policy = tmp_path / "policy.yaml"
-        policy.write_text(POLICY % ttl)
+        policy.write_text(POLICY % (namespace, ttl, json.dumps(never_used)))
         return start_run("--policy", str(policy), "--verbose", **options)
 
     return start
 
 
 def test_ten_rollouts_leave_exactly_the_generations_that_a_replicaset_names(opted: Opted, start: Start) -> None:
-    opted.config_map("settings-1")
+    labels = {"labels": {"app": "web"}}
+    opted.config_map("settings-1", metadata=labels)
     opted.apps("deployments", "web", of_config_map("settings-1"), revisionHistoryLimit=3)
     path = f"/apis/apps/v1/namespaces/{opted.namespace}"
     for generation in range(1, 11):
         name = f"settings-{generation}"
         if generation > 1:
-            opted.config_map(name)
+            time.sleep(1.1)  # a generation is newer by its creation, which has whole seconds
+            opted.config_map(name, metadata=labels)
             change = {"spec": {"template": {"spec": of_config_map(name)}}}
             opted.api.call("PATCH", f"{path}/deployments/web", change)
         opted.api.wait(f"the rollout {generation}", lambda n=name: n in named_by_replica_sets(opted), WAIT_SECONDS)
     opted.api.wait("the history to be cut", lambda: len(named_by_replica_sets(opted)) == 4, WAIT_SECONDS)
     assert named_by_replica_sets(opted) == {f"settings-{generation}" for generation in (7, 8, 9, 10)}
 
-    run = start()
+    run = start(never_used=False)  # the history was cut before any pass: a newer generation is the only evidence
 
     opted.await_names("configmaps", named_by_replica_sets(opted))
     opted.ticks(run, 3)
@@ -250,11 +256,33 @@ def test_object_that_is_used_again_loses_its_mark_and_stays(opted: Opted, start:
 
     opted.api.wait("the mark", lambda: mark in annotations(), WAIT_SECONDS)
     opted.post(f"{opted.path}/pods", metadata={"name": "web"}, spec=of_config_map("again"))
-    opted.api.wait("the mark to be removed", lambda: not annotations(), WAIT_SECONDS)
+    opted.api.wait("the mark to be removed", lambda: annotations().keys() == {f"{DOMAIN}/used-at"}, WAIT_SECONDS)
     opted.ticks(run, 6)
     assert opted.names("configmaps") == {"again"}
     opted.api.call("DELETE", f"{opted.path}/pods/web?gracePeriodSeconds=0")
     opted.await_names("configmaps", set())
+
+
+def test_object_that_was_seen_used_is_deleted_after_its_last_reference_and_no_other(opted: Opted, start: Start) -> None:
+    for name in ("used", "read-by-name", "tenant-1"):
+        opted.config_map(name)
+    path = f"{opted.path}/pods"
+    opted.post(path, metadata={"name": "web"}, spec=of_config_map("used"))
+    run = start(never_used=False)
+    record = f"{DOMAIN}/used-at"
+
+    def noted() -> set[str]:
+        items = opted.api.call("GET", f"{opted.path}/configmaps")["items"]
+        return {one["metadata"]["name"] for one in items if record in (one["metadata"].get("annotations") or {})}
+
+    opted.api.wait("the record of use", lambda: noted() == {"used"}, WAIT_SECONDS)
+    version = opted.api.call("GET", f"{opted.path}/configmaps/used")["metadata"]["resourceVersion"]
+    opted.ticks(run, 2)
+    assert opted.api.call("GET", f"{opted.path}/configmaps/used")["metadata"]["resourceVersion"] == version
+    opted.api.call("DELETE", f"{path}/web?gracePeriodSeconds=0")
+    opted.await_names("configmaps", {"read-by-name", "tenant-1"})
+    opted.ticks(run, 3)
+    assert opted.names("configmaps") == {"read-by-name", "tenant-1"}
 
 
 def test_no_content_of_a_secret_is_sent_or_held(opted: Opted, start: Start, audit_log: Path) -> None:
@@ -271,7 +299,7 @@ def test_no_content_of_a_secret_is_sent_or_held(opted: Opted, start: Start, audi
     assert {"list", "patch", "delete"} <= verbs <= {"list", "get", "patch", "delete"}
     assert not [one for one in requests if encoded() in json.dumps(one.get("responseObject"))]
     managers = {one["requestURI"].partition("fieldManager=")[2] for one in requests if one["verb"] == "patch"}
-    assert managers == {"ttl-after-finished-mark", "ttl-after-finished-announcement"}
+    assert managers - {USE_MANAGER} == {MARK_MANAGER, ANNOUNCEMENT_MANAGER}
 
 
 def encoded() -> str:
@@ -300,7 +328,9 @@ def test_config_map_is_stored_before_it_is_deleted_and_can_be_restored(
     opted: Opted, start_run: Start, server: RealServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTL_USAGE_INTERVAL", "2s")
-    rule = {"name": "rotated", "match": {"kinds": ["configmaps"]}, "unused": {"ttl": "3s"}, "archive": {"to": "main"}}
+    match = {"kinds": ["configmaps"], "namespaces": {"names": [opted.namespace]}}
+    unused = {"ttl": "3s", "neverUsed": True}
+    rule = {"name": "rotated", "match": match, "unused": unused, "archive": {"to": "main"}}
     policy = tmp_path / "policy.yaml"
     policy.write_text(json.dumps({"archives": {"main": {"url": f"file://{tmp_path}/archive"}}, "rules": [rule]}))
     opted.config_map("gone")

@@ -41,7 +41,8 @@ def ttl(server: RealServer, namespace: str, tmp_path: Path) -> Ttl:
     """`kubectl ttl` in the test's namespace, with a policy for it."""
     file = tmp_path / "policy.yaml"
     match = {"kinds": ["configmaps", "secrets"], "namespaces": {"names": [namespace]}}
-    file.write_text(json.dumps({"rules": [{"name": "leftovers", "match": match, "unused": {"ttl": "1h"}}]}))
+    unused = {"ttl": "1h", "neverUsed": True}
+    file.write_text(json.dumps({"rules": [{"name": "leftovers", "match": match, "unused": unused}]}))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return run_command(server.kubeconfig, *words, "-n", namespace, "--policy", str(file))

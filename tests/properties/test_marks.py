@@ -22,9 +22,11 @@ from shared.core.unused.field_writes import (
     MARK_MANAGER,
     UNUSED_HASH,
     UNUSED_SINCE,
+    USE_MANAGER,
     hash_foreign_writes,
 )
 from shared.core.unused.unused_mark import mark_patch, unmark_patch
+from shared.core.unused.use_record import use_patch
 from shared.devserver.apiserver.managed_fields import manage
 from shared.devserver.apiserver.patches import merge_patch
 from tests.builders import LONG_AGO, NOW, copied
@@ -48,9 +50,14 @@ class Server:
     changed_at: datetime = LONG_AGO
 
     def __post_init__(self) -> None:
-        self.obj = config_map(labels={"app": "web"}, annotations={"team": "web"}) | {"data": {"a": "1", "b": "1"}}
+        self.obj = config_map(used=None, labels={"app": "web"}, annotations={"team": "web"}) | {
+            "data": {"a": "1", "b": "1"}
+        }
         created = manage(self.obj, None, format_instant(LONG_AGO), manager="kubectl", subresource="")
         self.obj["metadata"]["managedFields"] = created
+        now, self.now = self.now, LONG_AGO
+        self.write(use_patch(LONG_AGO, is_marked=False), USE_MANAGER)
+        self.now = now
 
     def write(self, change: dict[str, Any], manager: str) -> None:
         """A merge patch by a field manager; one that changes nothing is no write."""

@@ -197,12 +197,16 @@ class UsageReport(Identity):
 
     used: bool | None
     references: list[ReferenceReport]
+    never_used: bool
+    used_at: datetime | None
+    used_newer: str | None
     unused_since: datetime | None
     due_at: datetime | None
     decision: str
     reason: UnusedReason
     policy_rule: str | None
     keys: int | None
+    metadata_bytes: int
     created_at: datetime | None
     looked_at: LookedAt
     problem: str = ""

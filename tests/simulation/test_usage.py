@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(480)  # a machine that does other work takes se
 SEEDS = int(os.getenv("SIM_SEEDS", "20"))
 CHUNKS = 10
 MUTANT_SEEDS = 40
-WINDOW_SEEDS = 20
+WINDOW_SEEDS = 30
 
 
 @pytest.mark.timeout(max(240, 2 * SEEDS))

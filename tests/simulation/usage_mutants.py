@@ -7,7 +7,8 @@ from typing import Any
 from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.references.target_names import TargetNames
 from shared.core.unused import collected_namespaces, decide_unused
-from shared.core.unused.passes import Pass
+from shared.core.unused.decide_unused import UnusedFacts
+from shared.core.unused.passes import Observation, Pass
 from shared.evaluation.usage import UsageFound, UsageReader
 from shared.usecases import usage_deletion, usage_storage
 from shared.usecases.usage_deletion import UsageDeletion
@@ -134,6 +135,8 @@ USAGE_MUTANTS: Mapping[str, UsageMutant] = {
             (usage_deletion, "find_unarchived", _find_unarchived_once),
         ],
     ),
+    "never-used-is-unused": _mutant("never-used", patches=[(UnusedFacts, "has_evidence", True)]),
+    "use-not-recorded": _mutant("unrecorded", patches=[(Observation, "proves_use", False)]),
     "never-marks": _mutant("left", patches=[(UsageMarks, "_mark", _nothing)]),
     "never-deletes": _mutant("left", patches=[(UsageDeletion, "delete", _nothing)]),
 }

@@ -42,6 +42,8 @@ PASS_WINDOW = 14.0
 """The age of the LIST of any other carrier."""
 OPT_OUT_WINDOW = 7.0
 """As for an exempt namespace: the age of the cached Namespace, and the way of the DELETE."""
+USED_AT_FIRST = 0.8
+"""The share of the objects that are used from their creation on: what was never used is never deleted."""
 CARRIERS = {"Pod": PODS, "CronJob": CRON_JOBS}
 SPACES = ("ci", "web")
 DISCOVERIES = 2
@@ -168,7 +170,7 @@ class UsageWorld:
         for name in SPACES:
             annotations = {f"{DOMAIN}/unused": "true"}
             self.store.create(NAMESPACES, "", {"metadata": {"name": name, "annotations": annotations}})
-        for _ in range(24):
+        for _ in range(40):
             self.create_target()
         self.policy: Policy = archiving_policy() if self.archive else unused_policy(unused={"ttl": "1h"})
         people = asyncio.create_task(self._people())
@@ -211,7 +213,8 @@ class UsageWorld:
     # The people
 
     async def _people(self) -> None:
-        acts = (self.refer, self.refer, self.unrefer, self.unrefer, self.hold, self.touch, self.create_target, self.opt)
+        ends, others = (self.unrefer,) * 4, (self.hold, self.touch, self.create_target, self.opt)
+        acts = (self.refer, self.refer, *ends, *others)
         while True:
             await asyncio.sleep(self.rng.expovariate(1 / 90))
             self.rng.choice(acts)()
@@ -226,9 +229,11 @@ class UsageWorld:
     def create_target(self) -> None:
         self._names += 1
         resource, space = self.rng.choice((CONFIG_MAPS, SECRETS)), self.rng.choice(SPACES)
-        obj = {"metadata": {"name": f"one-{self._names:03}"}, "data": {"a": "b"}}
+        obj = {"metadata": {"name": f"one{self._names:03}"}, "data": {"a": "b"}}
         made = self.store.create(resource, space, obj, _PERSON)
         self.since[made["metadata"]["uid"]] = self.loop.time(), "created"
+        if self.rng.random() < USED_AT_FIRST:
+            self.refer((resource.kind, space, made["metadata"]["name"]))
 
     def refer(self, target: tuple[str, str, str] | None = None) -> None:
         if target is None:
@@ -333,9 +338,16 @@ class UsageWorld:
         self._check_passes(name, space, lives)
         if self.archive and live["kind"] == "ConfigMap" and (problem := self.archive.find_problem(live)):
             self.fail("archived", f"{name}: {problem}")
+        if not any(self._was_seen(one) for one in lives):
+            self.fail("never-used", f"{name} was deleted, and no pass has ever seen it used")
         changed, why = self.since[metadata["uid"]]
         if at - changed < TTL.total_seconds():
             self.fail("ttl", f"{name} was {why} {at - changed:.0f} s before")
+
+    def _was_seen(self, one: Life) -> bool:
+        """Return whether a first pass listed the object that refers while it was there."""
+        space = one.target[1]
+        return any(one.is_there(when) for when, where in self.first_lists[one.source] if where in ("", space))
 
     def _opted_out(self, space: str) -> bool:
         return get_annotations(self.store.get(NAMESPACES, "", space)).get("unused") == "false"
@@ -369,10 +381,14 @@ class UsageWorld:
                 self.fail("window", f"{name}: a {source} has referred to it for longer than the window")
 
     def check_left(self) -> None:
-        """After hours without trouble, what is unused is gone."""
+        """After hours without trouble, the use of what is used is recorded, and what was used before is gone."""
         used = {one.target for one in self.lives.values() if one.died == float("inf")}
         for resource, obj in self.targets():
-            metadata = obj["metadata"]
-            is_kept = "hold" in get_annotations(obj) or self._opted_out(metadata["namespace"])
-            if not is_kept and (resource.kind, metadata["namespace"], metadata["name"]) not in used:
+            metadata, notes = obj["metadata"], get_annotations(obj)
+            if "hold" in notes or self._opted_out(metadata["namespace"]):
+                continue
+            is_used = (resource.kind, metadata["namespace"], metadata["name"]) in used
+            if is_used and "used-at" not in notes:
+                self.fail("unrecorded", f"{resource.kind} {metadata['name']} is used, and that is not recorded")
+            if not is_used and "used-at" in notes:
                 self.fail("left", f"{resource.kind} {metadata['name']} is unused and still there")

@@ -174,6 +174,7 @@ class LogTelemetry(UsageLogs):
 
 _LEVELS = {
     Verdict.KEPT: logging.DEBUG,
+    Verdict.RECORDED: logging.DEBUG,
     Verdict.TIMER_SET: logging.INFO,
     **dict.fromkeys((Verdict.MARKED, Verdict.UNMARKED, Verdict.ANNOUNCED), logging.INFO),
     Verdict.WARNED: logging.INFO,

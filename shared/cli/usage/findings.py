@@ -1,5 +1,6 @@
 """Find what refers to Secrets and ConfigMaps, and decide about them without writing anything."""
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -53,6 +54,16 @@ class UsageFinding:
         return None if self.observation.find_problem() else False
 
     @property
+    def is_never_used(self) -> bool:
+        """Whether nothing refers to it, and nothing shows that it was used. It is kept, unless a rule takes it."""
+        return self.is_used is False and not self.decision.facts.has_evidence
+
+    @property
+    def metadata_bytes(self) -> int:
+        """The size of its metadata as JSON."""
+        return len(json.dumps(self.target.obj.get("metadata"), separators=(",", ":")).encode())
+
+    @property
     def unused_since(self) -> datetime | None:
         """Since when it is known to be unused; None if it is used, or not marked."""
         return read_unused_mark(self.target.obj) if self.is_used is False else None
@@ -98,8 +109,10 @@ async def find_one_usage(
         if target is None:
             raise AbsentObjectError(f"{kind} {name} does not exist in namespace {namespace}")
         settings = await _read_namespace(Namespaces(cluster, only=namespace), namespace)
-        names = names_of([target.obj])
-        passes = [await reader.look(names)]
+        held = await reader.hold_targets()
+        siblings = held.names({namespace})
+        names = siblings if siblings.has(kind, namespace, name) else names_of([target.obj])
+        passes = [await reader.look(names, held=held)]
         finding = _decide(target, passes, policy, settings)
         if finding.decision.reason is UnusedReason.UNCONFIRMED:
             passes.append(await reader.look(names, namespaces=(namespace,)))

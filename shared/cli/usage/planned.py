@@ -11,7 +11,7 @@ from shared.cli.output.messages import warn
 from shared.cli.output.tables import make_table, output_console
 from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
-from shared.cli.usage.usage_report import usage_as_json
+from shared.cli.usage.usage_report import describe_never_used, usage_as_json
 from shared.core.objects import get_text, printable
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
@@ -21,7 +21,7 @@ from shared.evaluation.usage import UsageReader
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
-_TITLES = ("NAMESPACE", "KIND", "DUE NOW", "WITHIN 1H", "LATER", "NOT MARKED", "AUDIT ONLY", "OTHERS")
+_TITLES = ("NAMESPACE", "KIND", "DUE NOW", "WITHIN 1H", "LATER", "NOT MARKED", "AUDIT ONLY", "NEVER USED", "OTHERS")
 _SOON = timedelta(hours=1)
 _NOT_MARKED = (Reason.NEWLY_UNUSED, Reason.CHANGED)
 _NOT_PLANNED = (Reason.NOT_ENABLED, Reason.NOT_OPTED_IN)
@@ -52,7 +52,7 @@ class PlannedUsage:
         return Counter(f"{one.decision.facts.rule.source} (unused)" for one in due if one.decision.facts.rule)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the documented JSON of the objects that are deleted, now or later, or only reported."""
+        """Return the documented JSON of the objects that are deleted, now or later, only reported, or never used."""
         return [usage_as_json(one) for one in self.findings if _column(one) != "OTHERS"]
 
 
@@ -89,6 +89,8 @@ def print_planned(planned: PlannedUsage) -> None:
     due = min((at for one in planned.findings if (at := one.decision.facts.due_at)), default=None)
     unused = f"{totals['DUE NOW']} due now, {totals['WITHIN 1H'] + totals['LATER']} due later"
     echo(f"unused: {unused}, {totals['NOT MARKED']} not marked yet{_next(due, planned)}; two passes confirm each")
+    if never := [one for one in planned.findings if _column(one) == "NEVER USED"]:
+        echo(f"{describe_never_used(never)}; to list them: kubectl ttl unused")
 
 
 def warn_about_planned(planned: PlannedUsage) -> None:
@@ -105,6 +107,8 @@ def _next(due: datetime | None, planned: PlannedUsage) -> str:
 def _column(one: UsageFinding) -> str:
     """Return the column of the table that counts an object."""
     reason, due_at = one.decision.reason, one.decision.facts.due_at
+    if reason is Reason.NEVER_USED:
+        return "NEVER USED"
     if reason in _NOT_MARKED:
         return "NOT MARKED"
     if due_at is None:

@@ -12,13 +12,28 @@ from shared.core.objects import format_instant, get_text, printable, ref_of
 from shared.core.references.reference import Reference
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX
 from shared.core.ttl.durations import format_duration
-from shared.core.unused.decide_unused import DeleteUnused, Keep, RemoveMark, SetMark, UnusedDecision, WaitUntil
+from shared.core.unused.decide_unused import (
+    DeleteUnused,
+    Keep,
+    RecordUse,
+    RemoveMark,
+    SetMark,
+    UnusedDecision,
+    WaitUntil,
+)
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 
 _INDENT = 12
 _REFERENCES_SHOWN = 20
 
-DECISIONS = {Keep: "keep", RemoveMark: "unmark", SetMark: "mark", WaitUntil: "wait", DeleteUnused: "delete"}
+DECISIONS = {
+    Keep: "keep",
+    RecordUse: "keep",
+    RemoveMark: "unmark",
+    SetMark: "mark",
+    WaitUntil: "wait",
+    DeleteUnused: "delete",
+}
 """The word of each decision in JSON."""
 
 USAGE_WORDS = {
@@ -33,6 +48,9 @@ USAGE_WORDS = {
     Reason.NOT_ARCHIVED: "it is due, and is kept until its archive has acknowledged this version of it",
     Reason.AUDIT_ONLY: "it would be deleted, and the policy rule has audit: true",
     Reason.USED: "an object refers to it",
+    Reason.NEVER_USED: (
+        "nothing refers to it, and it was never seen used: a program may find it by a name, a label, or a text in data"
+    ),
     Reason.USE_UNKNOWN: "it is unknown whether an object refers to it, and unknown counts as used",
     Reason.NOT_ENABLED: "no policy rule with unused matches it",
     Reason.NOT_OPTED_IN: "its namespace does not allow the deletion of unused objects",
@@ -70,12 +88,16 @@ def usage_as_json(one: UsageFinding) -> dict[str, Any]:
         "name": ref.name,
         "used": one.is_used,
         "references": [reference_as_json(reference) for reference in _known(one)],
+        "neverUsed": one.is_never_used,
+        "usedAt": instant_as_json(decision.facts.used_at),
+        "usedNewer": decision.facts.used_newer or None,
         "unusedSince": instant_as_json(one.unused_since),
         "dueAt": instant_as_json(decision.facts.due_at),
         "decision": DECISIONS[type(decision)],
         "reason": str(decision.reason),
         "policyRule": decision.facts.rule.name if decision.facts.rule else None,
         "keys": one.target.keys,
+        "metadataBytes": one.metadata_bytes,
         "createdAt": instant_as_json(one.created_at),
         "lookedAt": {
             "kinds": len(of.versions),
@@ -84,6 +106,14 @@ def usage_as_json(one: UsageFinding) -> dict[str, Any]:
         },
         **({"problem": problem} if problem else {}),
     }
+
+
+def describe_never_used(found: Sequence[UsageFinding]) -> str:
+    """Count objects that were never seen used, with the oldest one and the size of their metadata."""
+    oldest = max((one.now - one.created_at for one in found if one.created_at), default=None)
+    age = f", the oldest {format_duration(oldest)} old" if oldest is not None else ""
+    size = f"{sum(one.metadata_bytes for one in found) / 1_000:,.1f} kB of metadata"
+    return f"never used, and kept: {len(found)}{age}, {size}"
 
 
 def reference_as_json(reference: Reference) -> dict[str, Any]:
@@ -121,7 +151,7 @@ def usage_as_text(
 
 def _lines(one: UsageFinding, chosen: PolicyInForce, obstacles: Sequence[Obstacle]) -> Iterator[tuple[str, str]]:
     yield "decision", _describe(one.decision, one)
-    if not isinstance(one.decision, Keep | RemoveMark):
+    if not isinstance(one.decision, Keep | RecordUse | RemoveMark):
         for obstacle in obstacles:
             yield "but", obstacle.message
             yield "do", obstacle.cure
@@ -150,6 +180,10 @@ def _facts(one: UsageFinding) -> Iterator[tuple[str, str]]:
     facts = one.decision.facts
     if facts.problem and facts.problem != one.observation.find_problem():
         yield "problem", facts.problem
+    if facts.used_at:
+        yield "seen used", f"since {describe_instant(facts.used_at, one.now)}"
+    if facts.used_newer:
+        yield "newer", f"{facts.used_newer} is a newer generation of it, and is used"
     if since := one.unused_since:
         yield "unused", f"since {describe_instant(since, one.now)}"
     if facts.rule and facts.rule.unused:

@@ -137,7 +137,8 @@ class PolicyRule(RuleModel):
     )
     unused: RuleUnused | None = Field(
         default=None,
-        description="Deletes Secrets and ConfigMaps to which nothing refers any more, in the namespaces that opt in. "
+        description="Deletes Secrets and ConfigMaps that were used, and to which nothing refers any more, in the "
+        "namespaces that opt in. "
         "Of the rules that match, the first with unused counts. Beside it, only archive and audit can be set.",
     )
 

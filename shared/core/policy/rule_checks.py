@@ -16,7 +16,7 @@ def check_rule(rule: "PolicyRule") -> None:
     """
     if rule.unused is not None:
         names = {type(rule).model_fields[name].alias or name for name in rule.model_fields_set}
-        check_unused(names, rule.match, rule.archive)
+        check_unused(rule.unused, names, rule.match, rule.archive)
         return
     if rule.ttl is None and rule.active_deadline is None and rule.archive is None and not rule.constrains:
         fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge, onDispatched"

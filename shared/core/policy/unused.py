@@ -1,8 +1,12 @@
 """Read the `unused` of a policy rule: it has unused Secrets and ConfigMaps deleted.
 
+It never touches an object that was never seen used, unless the rule has `neverUsed`: a program may find such an object
+by its name, a label, or a text in data.
+
     unused:
       ttl: 7d          # the time from the first pass that finds the object unused to its deletion
       audit: true      # report what would be deleted, and delete nothing
+      neverUsed: true  # take objects that were never seen used, too; only in namespaces or of objects that it names
     archive: {to: main, grace: 24h}   # beside it: store each object in an archive before its deletion
 
 A rule with `unused` names its kinds, matches only Secrets and ConfigMaps, and sets nothing but `archive` and `audit`
@@ -23,7 +27,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import quote
 from shared.core.policy.archives import RuleArchive
-from shared.core.policy.matching import DURATION_SCHEMA, Duration, Match
+from shared.core.policy.matching import DURATION_SCHEMA, Duration, Match, is_glob
 
 CONFIG_MAPS = KindRule(
     api_versions=("v1",), kind="ConfigMap", plural="configmaps", short_names=("cm",), never_finishes="it has settings"
@@ -42,7 +46,12 @@ def _check_ttl(ttl: timedelta) -> timedelta:
 
 
 class RuleUnused(RuleModel):
-    """The `unused` of a rule: Secrets and ConfigMaps to which nothing refers any more are deleted."""
+    """The `unused` of a rule: Secrets and ConfigMaps that were used, and to which nothing refers any more, are deleted.
+
+    Never deleted: an object that was never seen used, unless neverUsed is set; one that is held, owned, immutable, or
+    has a finalizer; the objects that other programs read by a name, a label or a type; and all objects while it is
+    unknown what refers to them.
+    """
 
     ttl: Annotated[Duration, AfterValidator(_check_ttl), WithJsonSchema(DURATION_SCHEMA)] = Field(
         description="The time from the first pass that finds the object unused to its deletion. If a tick finds a "
@@ -54,12 +63,20 @@ class RuleUnused(RuleModel):
         description="Whether objects are only reported. They are marked with the instant since which they are unused, "
         "and not deleted.",
     )
+    never_used: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether objects are deleted, too, that were never seen used. A program may find such an object by "
+        "its name, a label, or a text in data. Needs match.namespaces.names without a glob, or match.labels with a "
+        "value.",
+    )
 
 
-def check_unused(fields: Collection[str], match: Match, archive: RuleArchive | None = None) -> None:
+def check_unused(unused: RuleUnused, fields: Collection[str], match: Match, archive: RuleArchive | None = None) -> None:
     """Check a rule with `unused`.
 
     Args:
+        unused: Its field `unused`.
         fields: The names of the fields that the rule sets.
         match: What it matches.
         archive: How objects are archived before they are deleted; None if they are not.
@@ -74,6 +91,23 @@ def check_unused(fields: Collection[str], match: Match, archive: RuleArchive | N
         raise ValueError(f"archive.{name}: expected only to and grace beside unused, got {name}")
     if match.age is not None or match.owners is not None:
         raise ValueError("unused: expected no age and no owners in match; set the ttl of unused instead")
+    if unused.never_used and not _is_narrow(match):
+        expected = "expected match.namespaces.names without a glob, or match.labels with a value"
+        raise ValueError(f"unused.neverUsed: {expected}: nothing else shows that no program reads the objects")
+
+
+def _is_narrow(match: Match) -> bool:
+    """Return whether a rule says by names or by labels which objects it is about.
+
+    A requirement such as `NotIn` matches all objects but a few, so it narrows nothing.
+    """
+    names = match.namespaces.names if match.namespaces else ()
+    if names and not any(map(is_glob, names)):
+        return True
+    labels = match.labels
+    return labels is not None and (
+        bool(labels.match_labels) or any(one.operator in ("In", "Exists") for one in labels.match_expressions)
+    )
 
 
 def find_usage_kinds(word: str) -> list[KindRule]:

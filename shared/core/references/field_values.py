@@ -22,12 +22,14 @@ class Origin:
         source: Its identity.
         home: Its namespace; any for a cluster-scoped object.
         crosses: Whether objects of its kind may refer to other namespaces by a field, see `Carrier.crosses`.
+        by_rule: Whether the fields that are read are those that the carrier rule of its kind names.
     """
 
     obj: Mapping[str, Any]
     source: ObjectRef
     home: str
     crosses: bool = True
+    by_rule: bool = False
 
     def refer(
         self, kind: TargetKind, namespace: str, name: str, keys: Keys, selector: Selector | None = None
@@ -36,7 +38,8 @@ class Origin:
         path, pattern, problem = format_path(keys), as_pattern(name), ""
         if selector is None and not pattern.strip(ANY):
             problem = f"{path}: expected the name of a {kind}, got {quote(name)}, which may become any name"
-        return Reference(kind, as_pattern(namespace), pattern, path, self.source, selector, problem)
+        place = as_pattern(namespace)
+        return Reference(kind, place, pattern, path, self.source, selector, problem, is_field=self.by_rule)
 
     def unreadable(
         self, kinds: tuple[TargetKind, ...], keys: Keys, value: Any, *, crosses: bool

@@ -5,6 +5,7 @@ reference with a problem to every object that the field may name: whether these 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -81,7 +82,7 @@ def read_each_reference(
     limits = ObjectLimits(source)
     in_fields: list[Iterator[Reference | None]] = [_read_owners(origin)]
     if carrier is not None:
-        in_fields.append(_read_known(origin, carrier, tree or plant(carrier)))
+        in_fields.append(_read_known(replace(origin, by_rule=True), carrier, tree or plant(carrier)))
     if not is_complete:
         in_fields.append(find_by_shape(origin))
     texts = list_texts(origin, every_field=not is_complete)

@@ -46,6 +46,7 @@ class Reference:
         source: The object that has the field.
         selector: The labels that a named object must have; None if the field does not select by labels.
         problem: What cannot be read, and what was expected; empty if the field can be read.
+        is_field: Whether a carrier rule names the field, so that its value is nothing but a reference.
     """
 
     kind: TargetKind
@@ -55,11 +56,23 @@ class Reference:
     source: ObjectRef
     selector: Selector | None = None
     problem: str = ""
+    is_field: bool = False
 
     @property
     def is_exact(self) -> bool:
         """Return whether it names one object."""
         return ANY not in self.namespace and ANY not in self.name and self.selector is None
+
+    @property
+    def proves_use(self) -> bool:
+        """Return whether it proves that the object is used, and does not only keep it.
+
+        A word in a text may name an object by accident, and a user of another namespace may write the name into a
+        field. So only a field that a carrier rule names proves a use, with the whole name in it, in an object of the
+        same namespace or of the cluster.
+        """
+        is_home = self.source.namespace in ("", self.namespace)
+        return self.is_field and self.is_exact and is_home and not self.problem
 
     def seen_from(self, namespace: str) -> "Reference":
         """What it means for the objects of a namespace.

@@ -44,6 +44,8 @@ class ReferenceIndex:
         if len(kept) < (REFERENCES_OF_ONE_MAX if self._count < REFERENCES_MAX else 1):
             kept.append(one)
             self._count += 1
+        elif one.proves_use and not any(other.proves_use for other in kept):
+            kept[-1] = one  # many mentions do not hide the one field that proves the use
 
     def _add_broad(self, one: Reference) -> None:
         """Add one that may name several objects; further ones than the most make the answer unknown."""

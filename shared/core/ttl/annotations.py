@@ -9,7 +9,7 @@ from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, ST
 from shared.core.namespaces import ARCHIVE, DEFAULT_DEADLINE, MAX_DEADLINE, UNUSED, Namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import HELD_TTL
-from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE
+from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USED_AT
 
 _DURATION = "A duration or `never`"
 
@@ -84,6 +84,12 @@ OF_OBJECTS: Mapping[str, Meaning] = {
         "9f86d081884c7d659a2feaa0c55ad015",
         "A hash of the writes of all other clients before the mark. If it differs from the hash of the present writes, "
         "this Secret or ConfigMap was changed, and is marked again.",
+    ),
+    USED_AT: Meaning(
+        "An RFC 3339 instant, written by `usage`",
+        "2026-01-02T03:04:05Z",
+        "The first time that this Secret or ConfigMap was seen used. Without it, it is never deleted as unused, unless "
+        "a newer generation is used or a rule says so.",
     ),
     DELETED_AFTER: Meaning(
         "An RFC 3339 instant, written by `usage`",

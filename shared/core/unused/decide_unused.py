@@ -4,8 +4,10 @@
 reference, and one carrier that cannot be listed, never makes it return DeleteUnused. If a fact is unknown, the object
 is kept, and its mark stays as it is.
 
-An object is marked when a complete pass finds it unused. It is deleted when it has been unused for the TTL of the
-policy rule, and when two complete and consistent passes, which started after that, have confirmed it.
+Unused means: was used, and is not any more. So the use of an object is recorded when a complete pass first sees it.
+An object is marked when a complete pass finds it unused, and there is evidence that it was used: the record, or a newer
+generation of it that is used now. It is deleted when it has been unused for the TTL of the policy rule, and when two
+complete and consistent passes, which started after that, have confirmed it.
 """
 
 from dataclasses import dataclass, replace
@@ -23,11 +25,12 @@ from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import UnreadableRuleError, add, find_unused_rule
 from shared.core.policy.unused import is_opted_in
 from shared.core.references.reference import Reference
-from shared.core.unused.field_writes import UnknownChangeError, hash_foreign_writes
+from shared.core.unused.field_writes import UnknownChangeError, check_readable, hash_foreign_writes
 from shared.core.unused.never_collected import find_never_collected
 from shared.core.unused.passes import Observation, is_confirmed
 from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, read_unused_mark
 from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.unused.use_record import read_used_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class UnusedFacts:
         due_at: When its TTL is over; None if that is unknown.
         rule: The policy rule that has it deleted; None if no rule does.
         references: The references that the last pass observed, those that cannot be read included.
+        used_at: When a pass first saw the object used; None if that is not recorded.
+        used_newer: The name of a newer generation that is used now; empty if there is none.
         problem: What is unknown, and what was expected; empty if everything is known.
     """
 
@@ -66,7 +71,15 @@ class UnusedFacts:
     due_at: datetime | None = None
     rule: PolicyRule | None = None
     references: tuple[Reference, ...] = ()
+    used_at: datetime | None = None
+    used_newer: str = ""
     problem: str = ""
+
+    @property
+    def has_evidence(self) -> bool:
+        """Return whether the object may be unused, and not only never used."""
+        asks_none = self.rule is not None and self.rule.unused is not None and self.rule.unused.never_used
+        return asks_none or self.used_at is not None or bool(self.used_newer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,21 @@ class Keep:
 class RemoveMark:
     """Keep the object, and remove its mark: it is used, or something else keeps it."""
 
+    reason: Reason
+    facts: UnusedFacts
+
+
+@dataclass(frozen=True, slots=True)
+class RecordUse:
+    """Keep the object, record that it is used, and remove its mark if it has one.
+
+    Attributes:
+        at: The API server's time of the decision, as in `SetMark`.
+        reason: Why.
+        facts: The facts about the object.
+    """
+
+    at: datetime
     reason: Reason
     facts: UnusedFacts
 
@@ -120,13 +148,14 @@ class DeleteUnused:
     facts: UnusedFacts
 
 
-UnusedDecision = Keep | RemoveMark | SetMark | WaitUntil | DeleteUnused
+UnusedDecision = Keep | RemoveMark | RecordUse | SetMark | WaitUntil | DeleteUnused
 
 NO_USE_KNOWN = UnusedContext()
 
 _RESETS = frozenset(
     {
         Reason.USED,
+        Reason.NEVER_USED,
         Reason.OWNED,
         Reason.FINALIZED,
         Reason.IMMUTABLE,
@@ -157,16 +186,22 @@ def decide_unused(
         ahead: By how much the API server's clock is ahead of `now`, if it is too far ahead to be trusted.
 
     Returns:
-        Keep, RemoveMark, SetMark, WaitUntil or DeleteUnused, each with its reason and facts. An object that is due
-        exactly now is deleted.
+        Keep, RemoveMark, RecordUse, SetMark, WaitUntil or DeleteUnused, each with its reason and facts. An object that
+        is due exactly now is deleted.
     """
-    last = context.observations[-1:]
-    references = last[0].references if last else ()
-    facts = UnusedFacts(ref_of(obj), get_text(obj, "metadata.resourceVersion"), references=references)
+    facts = UnusedFacts(
+        ref_of(obj),
+        get_text(obj, "metadata.resourceVersion"),
+        references=context.observations[-1].references if context.observations else (),
+        used_at=read_used_at(obj),
+        used_newer=next((one.used_newer for one in context.observations if one.used_newer), ""),
+    )
     if not is_of_kind(obj, kind) or not (facts.ref.uid and facts.ref.name and facts.resource_version):
         return Keep(Reason.UNKNOWN_SHAPE, replace(facts, problem=f"expected a {kind.kind} with a uid and a version"))
     try:
         reason, facts = _find_reason_to_keep(obj, kind, context, facts)
+        if reason is Reason.USED and _is_unrecorded(facts, context):
+            return RecordUse(now + ahead, reason, facts)
         if reason is not None:
             return (RemoveMark if reason in _RESETS and is_marked(obj) else Keep)(reason, facts)
         return _decide_by_mark(obj, now, context, facts, ahead)
@@ -185,7 +220,11 @@ def _find_reason_to_keep(
     if "hold" in get_annotations(obj):
         return Reason.HELD, facts
     reason, facts = _find_rule(obj, kind, context, facts)
-    return (reason, facts) if reason is not None else _find_use(context, facts)
+    if reason is None:
+        reason, facts = _find_use(context, facts)
+    if reason is Reason.NEVER_USED:
+        check_readable(obj)
+    return reason, facts
 
 
 def _find_rule(
@@ -218,7 +257,13 @@ def _find_use(context: UnusedContext, facts: UnusedFacts) -> tuple[Reason | None
         return Reason.USED, facts
     if problem := last.find_problem():
         return Reason.USE_UNKNOWN, replace(facts, problem=problem)
-    return None, facts
+    return (None if facts.has_evidence else Reason.NEVER_USED), facts
+
+
+def _is_unrecorded(facts: UnusedFacts, context: UnusedContext) -> bool:
+    """Return whether the last pass is the first one that proves the use of the object, and may be recorded."""
+    writes_nothing = facts.rule is not None and facts.rule.audit
+    return facts.used_at is None and not writes_nothing and context.observations[-1].proves_use
 
 
 def _decide_by_mark(

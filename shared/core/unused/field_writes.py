@@ -11,10 +11,17 @@ usage guard of `shared.installation.usage_guard` rejects this for the entries of
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_in, parse_instant
+from shared.core.objects import (
+    ANNOTATION_DOMAIN,
+    ANNOUNCED_LABEL,
+    format_instant,
+    get_annotations,
+    get_in,
+    parse_instant,
+)
 
 UNUSED_SINCE = "unused-since"
 """The annotation with the instant of the mark, without its domain."""
@@ -25,15 +32,28 @@ UNUSED_HASH = "unused-hash"
 DELETED_AFTER = "deleted-after"
 """The annotation of the announcement, with the earliest instant of the deletion."""
 
+USED_AT = "used-at"
+"""The annotation of the record of use: the instant of the first pass that saw the object used."""
+
 MARK_MANAGER = "ttl-after-finished-mark"
 """The field manager of the mark. It writes nothing else: so the time of its entry is the instant of the mark."""
 
 ANNOUNCEMENT_MANAGER = "ttl-after-finished-announcement"
 """The field manager of the announcement: with that of the mark, an announcement would change the time of the mark."""
 
+USE_MANAGER = "ttl-after-finished-use"
+"""The field manager of the record of use."""
+
+ATTESTED_SLACK = timedelta(minutes=10)
+"""The most time between the end of a pass, which is the instant in an annotation, and the write of the annotation.
+
+A tick writes right after the pass. With a larger difference, another client wrote the value, or the API servers' clocks
+differ: the annotation does not count, and is written again. No TTL is shorter by it, since a TTL counts from the write.
+"""
+
 _OWN: Mapping[str, frozenset[str]] = {
     "f:annotations": frozenset(
-        {".", *(f"f:{ANNOTATION_DOMAIN}/{name}" for name in (UNUSED_SINCE, UNUSED_HASH, DELETED_AFTER))}
+        {".", *(f"f:{ANNOTATION_DOMAIN}/{name}" for name in (UNUSED_SINCE, UNUSED_HASH, DELETED_AFTER, USED_AT))}
     ),
     "f:labels": frozenset({".", f"f:{ANNOUNCED_LABEL}"}),
 }
@@ -58,6 +78,29 @@ def find_written_at(obj: Any, manager: str, *names: str) -> datetime | None:
     keys = {f"f:{ANNOTATION_DOMAIN}/{name}" for name in names}
     own = [_time_of(one) for one in _entries(obj) if _is_update_by(one, manager) and keys <= {*_annotations_of(one)}]
     return max(own, default=None)
+
+
+def read_attested(obj: Any, name: str, manager: str, *beside: str) -> datetime | None:
+    """The instant in one of our annotations, or that of its write if it is later; None if the value does not count.
+
+    It counts only if our field manager wrote it, at about its own instant, and after the creation of the object: a copy
+    of an object has the annotations of the other one.
+
+    Args:
+        obj: The object.
+        name: The annotation, without its domain.
+        manager: The field manager that writes it.
+        beside: The annotations that the manager must have written too.
+    """
+    try:
+        at = parse_instant(get_annotations(obj).get(name))
+        created_at = parse_instant(get_in(obj, "metadata.creationTimestamp"))
+        written_at = find_written_at(obj, manager, name, *beside)
+    except ValueError:
+        return None
+    if written_at is None or at < created_at or abs(written_at - at) > ATTESTED_SLACK:
+        return None
+    return max(at, written_at)
 
 
 def list_foreign_times(obj: Any) -> list[datetime]:
@@ -103,6 +146,17 @@ def has_managed_field(obj: Any, name: str) -> bool:
     return any(f"f:{name}" in _fields_of(entry) for entry in _entries(obj))
 
 
+def check_readable(obj: Any) -> None:
+    """Check that the entries can be read: otherwise it is unknown what our own writes attest.
+
+    Raises:
+        UnknownChangeError: `metadata.managedFields` cannot be read.
+    """
+    for entry in _entries(obj):
+        _time_of(entry)
+        _fields_of(entry)
+
+
 def _text_of(entry: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     """The canonical text of an entry. That of the mark has no time, because each write of a mark changes the time."""
     time = None if _is_update_by(entry, MARK_MANAGER) else _time_of(entry).isoformat()
@@ -132,8 +186,11 @@ def _without_keys(value: Any, keys: frozenset[str]) -> Any:
 
 
 def _entries(obj: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries; there are none if no client has set a field, as in an empty ConfigMap."""
     entries = get_in(obj, "metadata.managedFields")
-    if not isinstance(entries, list) or not entries:
+    if entries is None:
+        return
+    if not isinstance(entries, list):
         raise UnknownChangeError("metadata.managedFields: expected a list with the writes of each client")
     for entry in entries:
         if not isinstance(entry, dict):

@@ -49,15 +49,22 @@ class Observation:
     Attributes:
         of: The pass.
         references: The references that may name the object, those that cannot be read included.
+        used_newer: The name of a newer generation of the object that is used; empty if there is none.
     """
 
     of: Pass
     references: tuple[Reference, ...] = ()
+    used_newer: str = ""
 
     @property
     def is_used(self) -> bool:
         """Return whether a reference that can be read names the object."""
         return any(not one.problem for one in self.references)
+
+    @property
+    def proves_use(self) -> bool:
+        """Return whether the pass is complete, and a reference proves that the object is used."""
+        return not self.of.find_problem() and any(one.proves_use for one in self.references)
 
     def find_problem(self) -> str:
         """Why it is unknown whether an object without a known reference is used; empty if that is known."""

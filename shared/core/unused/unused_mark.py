@@ -6,7 +6,7 @@ instant of that write. A second annotation has a hash of the writes of all other
 changed.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from shared.core.objects import (
@@ -14,7 +14,6 @@ from shared.core.objects import (
     ANNOUNCED_LABEL,
     format_instant,
     get_annotations,
-    get_in,
     parse_instant,
 )
 from shared.core.unused.field_writes import (
@@ -25,14 +24,8 @@ from shared.core.unused.field_writes import (
     find_written_at,
     hash_foreign_writes,
     list_foreign_times,
+    read_attested,
 )
-
-MARK_SLACK = timedelta(minutes=10)
-"""The most time between the end of a pass, which is the instant in a mark, and the write of the mark.
-
-A tick writes its marks right after the pass. With a larger difference, another client wrote the value, or the API
-servers' clocks differ: the object is marked again. No TTL is shorter by it, since a TTL counts from the write.
-"""
 
 
 def is_marked(obj: Any) -> bool:
@@ -43,18 +36,9 @@ def is_marked(obj: Any) -> bool:
 def read_unused_mark(obj: Any) -> datetime | None:
     """The instant from which the TTL counts; None without a mark, or with one that does not count.
 
-    It is the instant at which the API server stored the mark, or that of the mark if it is later. A mark does not count
-    if it is malformed, older than the object, or not written by our field manager at about its own instant.
+    It is the instant at which the API server stored the mark, or that of the mark if it is later.
     """
-    try:
-        at = parse_instant(get_annotations(obj).get(UNUSED_SINCE))
-        created_at = parse_instant(get_in(obj, "metadata.creationTimestamp"))
-        written_at = find_written_at(obj, MARK_MANAGER, UNUSED_SINCE, UNUSED_HASH)
-    except ValueError:
-        return None
-    if written_at is None or at < created_at or abs(written_at - at) > MARK_SLACK:
-        return None
-    return max(at, written_at)
+    return read_attested(obj, UNUSED_SINCE, MARK_MANAGER, UNUSED_HASH)
 
 
 def is_changed_since_mark(obj: Any) -> bool:

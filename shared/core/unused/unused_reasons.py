@@ -56,6 +56,13 @@ class UnusedReason(StrEnum):
 
     Nothing. The references of the decision name the object and its field.
     """
+    NEVER_USED = "never-used"
+    """Nothing refers to the object, and no pass has ever seen it used. A program may find it by its name, by a label,
+    or by a text in data, so it is kept.
+
+    If you know that nothing reads it, run `kubectl delete KIND/NAME`. To have such objects deleted by a rule, set
+    `neverUsed: true` in its `unused`.
+    """
     USE_UNKNOWN = "use-unknown"
     """It is unknown whether an object refers to it: no pass was complete, or a field that may refer to it cannot be
     read.

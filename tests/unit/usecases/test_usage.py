@@ -15,8 +15,9 @@ from shared.core.policy.policy import NO_POLICY
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames
-from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE
+from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USE_MANAGER, USED_AT
 from shared.core.unused.passes import Pass
+from shared.core.unused.use_record import use_patch
 from shared.devserver.apiserver import WriteOptions
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS
@@ -155,7 +156,9 @@ class Bench:
             self.cluster.put(obj)
 
     def annotations(self, name="web-7f9c2"):
-        return self.cluster._find(name)[1]["metadata"].get("annotations", {})
+        """The annotations, without the record of use, which stays."""
+        found = self.cluster._find(name)[1]["metadata"].get("annotations", {})
+        return {key: value for key, value in found.items() if key != PREFIX + USED_AT}
 
     def marks(self, name="web-7f9c2"):
         """The annotations, without the hash of a mark."""
@@ -479,6 +482,8 @@ async def test_mark_is_written_again_if_a_client_only_removes_something(bench):
     metadata = {"name": "web-7f9c2", "labels": {"app": "web"}}
     removable = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1", "b": "2"}}
     bench.cluster.store.create(CONFIG_MAPS, "ci", removable, WriteOptions("kubectl"))
+    used = merge_patch(use_patch(bench.cluster.clock.now(), is_marked=False))
+    bench.cluster.store.patch(CONFIG_MAPS, "ci", "web-7f9c2", used, WriteOptions(USE_MANAGER))
     changes: list[Any] = [{"data": {"a": None}}, {"metadata": {"labels": {"app": None}}}]
     for number, change in enumerate(changes, start=1):
         await bench.tick(HOUR)

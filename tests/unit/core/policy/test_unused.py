@@ -15,6 +15,10 @@ from shared.core.unused.unused_archive import find_unused_archiving
 from tests.builders import kind_rule, namespace, shipped_kinds
 from tests.unused import unused_policy
 
+NEVER = {"unused": {"ttl": "1d", "neverUsed": True}}
+NARROW = "unused.neverUsed: expected match.namespaces.names without a glob, or match.labels with a value"
+NOT_WEB = {"key": "app", "operator": "NotIn", "values": ["web"]}
+
 
 def problem_of(**fields):
     with pytest.raises(FileError) as caught:
@@ -56,11 +60,31 @@ def test_kind_is_named_by_any_of_its_names(word):
         ({"unused": {"ttl": "1d", "audit": "yes"}}, "unused.audit"),
         ({"unused": {"ttl": "1d", "dryRun": True}}, "unused.dryRun"),
         ({"unused": None}, "expected a value for unused"),
+        (NEVER | {"match": {"kinds": ["cm"]}}, NARROW),
+        (NEVER | {"match": {"kinds": ["cm"], "namespaces": {"names": ["ci", "c*"]}}}, NARROW),
+        (NEVER | {"match": {"kinds": ["cm"], "namespaces": {"except": ["ci"]}}}, NARROW),
+        (NEVER | {"match": {"kinds": ["cm"], "labels": {"matchExpressions": [NOT_WEB]}}}, NARROW),
+        ({"unused": {"ttl": "1d", "neverUsed": "yes"}}, "unused.neverUsed"),
     ],
     ids=lambda value: None if isinstance(value, str) else ascii(value),
 )
 def test_malformed_rule_is_rejected(fields, problem):
     assert problem in problem_of(**fields)
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        {"namespaces": {"names": ["ci", "web"]}},
+        {"labels": {"matchLabels": {"app": "web"}}},
+        {"labels": {"matchExpressions": [{"key": "preview", "operator": "Exists"}, NOT_WEB]}},
+    ],
+)
+def test_rule_that_names_namespaces_or_labels_may_take_objects_that_were_never_used(narrow):
+    (rule,) = unused_policy(match={"kinds": ["cm"]} | narrow, **NEVER).rules
+
+    assert rule.unused is not None
+    assert rule.unused.never_used
 
 
 def test_rule_for_unused_objects_does_not_match_other_kinds():

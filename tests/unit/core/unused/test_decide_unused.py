@@ -10,10 +10,13 @@ Mutants that these tests were tried with; each makes at least one test fail:
   the value of the mark
 - field_writes.py: any manager, operation or subresource attests a mark; one annotation is enough; the hash without each
   part of an entry; own fields count; other fields of our manager do not count
+- use_record.py, passes.py, reference.py: a record that our field manager did not write counts; so does one that is
+  older than the object; a mention, a pattern, another namespace or a pass that is not complete proves a use
 - policy/unused.py: a glob names the namespace; the annotation `false` is ignored
 One survives, because `changed` covers it: a mark in the second of the creation does not count.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,26 +25,30 @@ import pytest
 from shared.core.namespaces import namespace_of
 from shared.core.objects import format_instant
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.references.reference import ANY
+from shared.core.references.selectors import Requires, Selector
 from shared.core.unused.decide_unused import (
     DeleteUnused,
     Keep,
+    RecordUse,
     RemoveMark,
     SetMark,
     UnusedContext,
     WaitUntil,
     decide_unused,
 )
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, hash_foreign_writes
-from shared.core.unused.unused_mark import MARK_SLACK
+from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, ATTESTED_SLACK, MARK_MANAGER, hash_foreign_writes
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 from tests.builders import LONG_AGO, NOW, ago, annotated, copied, having, later, namespace, without
 from tests.unused import (
     DAY,
     LONG_UNUSED,
+    POD,
     VERSIONS,
     config_map,
     context,
     having_mark,
+    having_use,
     kind_of,
     opted_in,
     passed,
@@ -56,6 +63,11 @@ MARKED = config_map(marked=LONG_UNUSED)
 UNMARKED = config_map()
 
 
+def written_by(*entries: dict[str, Any]) -> dict[str, Any]:
+    """A ConfigMap with a record of use, that other clients have written."""
+    return having_use(having(config_map(used=None), "metadata.managedFields", [*entries]))
+
+
 def decide(obj, known=None, now=NOW, **more):
     return decide_unused(obj, kind_of(obj), now, known or context(), **more)
 
@@ -68,6 +80,85 @@ def test_object_that_is_unused_for_its_ttl_is_deleted_with_preconditions(obj):
     assert decision.reason is Reason.UNUSED
     assert decision.since == LONG_UNUSED + timedelta(days=1)
     assert (decision.facts.ref.uid, decision.facts.resource_version) == ("5c6b0d2e", "42")
+
+
+NEVER_USED = config_map(used=None)
+BY_RULE = unused_policy(
+    match={"kinds": ["cm"], "namespaces": {"names": ["ci"]}}, unused={"ttl": "1d", "neverUsed": True}
+)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        NEVER_USED,
+        having_use(NEVER_USED, by="kubectl-annotate"),
+        having_use(NEVER_USED, by=MARK_MANAGER),
+        having_use(NEVER_USED, LONG_AGO - timedelta(seconds=1)),
+        having_use(NEVER_USED, written_at=NOW),
+    ],
+    ids=["no record", "of another client", "of another of our managers", "of the object that was copied", "late"],
+)
+def test_object_that_was_never_seen_used_is_kept_and_loses_its_mark(obj):
+    for known in (context(), context(passed(ago(20)))):
+        assert decide(obj, known) == Keep(Reason.NEVER_USED, decide(obj, known).facts)
+        assert isinstance(decide(having_mark(obj, LONG_UNUSED), known), RemoveMark)
+
+
+def test_rule_may_take_objects_that_were_never_seen_used():
+    assert isinstance(decide(NEVER_USED, context(policy=BY_RULE)), SetMark)
+    assert decide(having_mark(NEVER_USED, LONG_UNUSED), context(policy=BY_RULE)).reason is Reason.UNUSED
+
+
+def test_older_generation_of_a_used_object_was_used():
+    newer = replace(passed(ago(40)), used_newer="web-8f2d5")
+
+    assert isinstance(decide(NEVER_USED, context(newer)), SetMark)
+    assert decide(having_mark(NEVER_USED, LONG_UNUSED), context(newer, passed(ago(20)))).reason is Reason.UNUSED
+
+
+@pytest.mark.parametrize("obj", [NEVER_USED, having_mark(NEVER_USED, LONG_UNUSED)], ids=["unmarked", "marked"])
+def test_first_use_is_recorded_once(obj):
+    seen = context(passed(ago(20), refer()))
+
+    decision = decide(obj, seen)
+
+    assert isinstance(decision, RecordUse)
+    assert (decision.at, decision.reason) == (NOW, Reason.USED)
+    assert not isinstance(decide(having_use(obj, NOW), seen, now=later(60)), RecordUse)
+
+
+OF_CLUSTER, ELSEWHERE = replace(POD, namespace=""), replace(POD, namespace="web")
+EVERY = Selector((Requires("app", "Exists"),))
+
+
+@pytest.mark.parametrize(
+    ("reference", "proves"),
+    [
+        (refer(), True),
+        (replace(refer(), source=OF_CLUSTER), True),
+        (replace(refer(), source=ELSEWHERE), False),
+        (refer(is_field=False), False),
+        (replace(refer(), name="web-*"), False),
+        (replace(refer(), name=ANY, selector=EVERY), False),
+    ],
+    ids=["field", "of the cluster", "other namespace", "mention", "template", "selector"],
+)
+def test_only_a_field_that_names_the_object_proves_its_use(reference, proves):
+    assert isinstance(decide(NEVER_USED, context(passed(ago(20), reference))), RecordUse) is proves
+    assert decide(NEVER_USED, context(passed(ago(20), reference))).reason is Reason.USED
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        context(passed(ago(20), refer(), problem="jobs.batch: 403")),
+        context(passed(ago(20), refer()), policy=unused_policy(audit=True)),
+    ],
+    ids=["pass not complete", "rule that writes nothing"],
+)
+def test_use_is_not_recorded(known):
+    assert isinstance(decide(NEVER_USED, known), Keep)
 
 
 def test_object_without_a_mark_is_marked_with_the_current_instant():
@@ -169,8 +260,7 @@ def test_change_after_the_mark_starts_the_ttl_again(change):
 
 
 def test_change_before_the_mark_does_not_count():
-    entries = [written(LONG_UNUSED - timedelta(seconds=1))]
-    changed = having(UNMARKED, "metadata.managedFields", entries)
+    changed = written_by(written(LONG_UNUSED - timedelta(seconds=1)))
 
     assert decide(having_mark(changed, LONG_UNUSED)).reason is Reason.UNUSED
 
@@ -178,7 +268,7 @@ def test_change_before_the_mark_does_not_count():
 @pytest.mark.parametrize("seconds", [0, 0.9])
 def test_change_in_the_second_of_the_mark_starts_the_ttl_again(seconds):
     """A second write in this second leaves no other trace than the first one."""
-    changed = having(UNMARKED, "metadata.managedFields", [written(LONG_UNUSED)])
+    changed = written_by(written(LONG_UNUSED))
     at = LONG_UNUSED + timedelta(seconds=seconds)
 
     assert decide(having_mark(changed, at)).reason is Reason.CHANGED
@@ -187,7 +277,7 @@ def test_change_in_the_second_of_the_mark_starts_the_ttl_again(seconds):
 @pytest.mark.parametrize("at", [LONG_UNUSED + timedelta(seconds=1), later(3600)], ids=["later", "in the future"])
 def test_entry_that_was_there_at_the_mark_is_no_change_whatever_its_time(at):
     """Its time is forged, or that of a wrong clock. The object must not be marked again at each tick."""
-    forged = having_mark(having(UNMARKED, "metadata.managedFields", [written(at)]), LONG_UNUSED)
+    forged = having_mark(written_by(written(at)), LONG_UNUSED)
 
     assert decide(forged).reason is Reason.UNUSED
 
@@ -204,12 +294,11 @@ REMOVALS = {
 def test_change_that_only_removes_something_starts_the_ttl_again(after):
     """It changes no time: only the fields that the entries have."""
     helm = written(LONG_AGO, "helm", {"f:immutable-since": {}})
-    before = having(UNMARKED, "metadata.managedFields", [helm, written(LONG_AGO, fields=KEYS)])
-    marked = having_mark(before, LONG_UNUSED)
-    own = marked["metadata"]["managedFields"][-1]
+    marked = having_mark(written_by(helm, written(LONG_AGO, fields=KEYS)), LONG_UNUSED)
+    own = marked["metadata"]["managedFields"][-2:]
 
     assert decide(marked).reason is Reason.UNUSED
-    assert decide(having(marked, "metadata.managedFields", [helm, *after, own])).reason is Reason.CHANGED
+    assert decide(having(marked, "metadata.managedFields", [helm, *after, *own])).reason is Reason.CHANGED
 
 
 @pytest.mark.parametrize("key", ["manager", "operation", "apiVersion", "subresource", "time", "fieldsV1"])
@@ -235,7 +324,7 @@ def test_other_fields_under_the_name_of_our_field_manager_are_a_change():
     for manager in (MARK_MANAGER, ANNOUNCEMENT_MANAGER):
         entries = copied(MARKED)["metadata"]["managedFields"]
         if manager == MARK_MANAGER:
-            entries[1]["fieldsV1"] |= KEYS
+            entries[-1]["fieldsV1"] |= KEYS
         else:
             entries.append(written(ago(60), manager, KEYS))
 
@@ -245,7 +334,7 @@ def test_other_fields_under_the_name_of_our_field_manager_are_a_change():
 def attested(**changes: Any) -> dict[str, Any]:
     """A due object; the entry of its mark has other values."""
     obj = copied(MARKED)
-    obj["metadata"]["managedFields"][1] |= changes
+    obj["metadata"]["managedFields"][-1] |= changes
     return obj
 
 
@@ -259,8 +348,8 @@ BOTH: Any = {f"f:ttlafterfinished.dev/{name}": {} for name in ("unused-since", "
         having_mark(UNMARKED, LONG_UNUSED, by="ttl-after-finished"),
         having_mark(UNMARKED, LONG_UNUSED, by=ANNOUNCEMENT_MANAGER),
         having_mark(UNMARKED, LONG_UNUSED, written_at=ago(60)),
-        having_mark(UNMARKED, LONG_UNUSED, written_at=LONG_UNUSED + MARK_SLACK + timedelta(seconds=1)),
-        having_mark(UNMARKED, LONG_UNUSED, written_at=LONG_UNUSED - MARK_SLACK - timedelta(seconds=1)),
+        having_mark(UNMARKED, LONG_UNUSED, written_at=LONG_UNUSED + ATTESTED_SLACK + timedelta(seconds=1)),
+        having_mark(UNMARKED, LONG_UNUSED, written_at=LONG_UNUSED - ATTESTED_SLACK - timedelta(seconds=1)),
         attested(operation="Apply"),
         attested(subresource="status"),
         attested(manager="kubectl"),
@@ -333,8 +422,8 @@ def test_audit_of_the_rule_itself_neither_marks_nor_deletes(obj):
         (having(MARKED, "metadata.deletionTimestamp", "2026-03-14T00:00:00Z"), Reason.TERMINATING, False),
         (having(MARKED, "metadata.namespace", "kube-system"), Reason.SYSTEM_NAMESPACE, False),
         (having(MARKED, "metadata.name", "kube-root-ca.crt"), Reason.CLUSTER_CONFIG, False),
-        (without(MARKED, "metadata.managedFields"), Reason.UNKNOWN_SHAPE, False),
-        (having(MARKED, "metadata.managedFields", []), Reason.UNKNOWN_SHAPE, False),
+        (without(MARKED, "metadata.managedFields"), Reason.NEVER_USED, True),
+        (having(MARKED, "metadata.managedFields", []), Reason.NEVER_USED, True),
         (having(MARKED, "metadata.managedFields", [7]), Reason.UNKNOWN_SHAPE, False),
         (having(MARKED, "metadata.managedFields", [written("now")]), Reason.UNKNOWN_SHAPE, False),
         (having(MARKED, "metadata.managedFields", [written(NOW) | {"fieldsV1": 7}]), Reason.UNKNOWN_SHAPE, False),

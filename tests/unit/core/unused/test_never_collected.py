@@ -7,7 +7,7 @@ never_collected.py left out.
 import pytest
 
 from shared.adapters.kubernetes.creation import FIELD_MANAGER
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, UnknownChangeError
+from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, UnknownChangeError
 from shared.core.unused.never_collected import ANNOTATIONS_READ, LABELS_READ, find_never_collected
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 from shared.safeguards.state_schema import NAME
@@ -126,7 +126,7 @@ CASES = [
     ("a name like those of Knative", config_map("settings", namespace="knative-serving"), None),
     ("a label like that of Helm", config_map(labels={"owner": "web"}), None),
     ("not immutable", config_map() | {"immutable": False}, None),
-    ("malformed", config_map(labels=7, annotations=[]), None),
+    ("malformed", config_map(used=None, labels=7, annotations=[]), None),
 ]
 
 
@@ -135,7 +135,13 @@ def test_object_is_never_collected_for_a_named_reason(row, obj, reason):
     assert find_never_collected(obj) is reason
 
 
-@pytest.mark.parametrize("fields", [None, [], "x", [{}]])
+@pytest.mark.parametrize("fields", [None, []])
+def test_object_without_writers_has_no_field_that_keeps_it(fields):
+    """`kubectl create configmap NAME` sets no field, so the API server notes no writer."""
+    assert find_never_collected(having(config_map(), "metadata.managedFields", fields)) is None
+
+
+@pytest.mark.parametrize("fields", ["x", [{}]])
 def test_object_is_unknown_if_its_writers_cannot_be_read(fields):
     with pytest.raises(UnknownChangeError):
         find_never_collected(having(config_map(), "metadata.managedFields", fields))
@@ -147,4 +153,4 @@ def test_each_label_has_a_case():
 
 def test_managers_of_marks_write_nothing_else():
     """A restored object, whose data our client wrote, must not count as a mark."""
-    assert len({MARK_MANAGER, ANNOUNCEMENT_MANAGER, FIELD_MANAGER}) == 3
+    assert len({MARK_MANAGER, ANNOUNCEMENT_MANAGER, USE_MANAGER, FIELD_MANAGER}) == 4
