@@ -1,9 +1,10 @@
 """A real API server with the delete guard of every kind, and clients that are accounts of ours or an administrator."""
 
 import http.client
+import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +16,26 @@ from shared.core.kinds.rule import KindRule
 from shared.devserver.real_servers import RealServer
 from shared.installation.delete_guard import usernames
 from shared.installation.guards import guards
-from tests.builders import kind_cases, kind_rules
+from tests.admission_policies import Verdict, evaluate
 from tests.crds import BUILT_IN
+from tests.guarded_kinds import (
+    ENFORCE,
+    EXPIRE,
+    HOLD,
+    MARK,
+    NAMESPACE,
+    STOPPED,
+    Case,
+    Object,
+    change,
+    delete_guard_of,
+    deletion,
+    described,
+    rules_by_kind,
+    stop_guard_of,
+    stop_of,
+)
 
-NAMESPACE = "ttl-system"
-EXPIRE, ENFORCE, SWEEP, STANDALONE = usernames(NAMESPACE)
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -33,21 +49,8 @@ FEW = (
     "pipelineruns.tekton.dev",
     "trainjobs.trainer.kubeflow.org",
 )
-MARK = "ttlafterfinished.dev/deadline-exceeded"
-_DOUBLE = "double.example"
-_STOPPED = "ttlafterfinished.dev/stopped-generation"
-
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A fixture: an object, and whether it has finished."""
-
-    name: str
-    rule: KindRule
-    obj: Object
-    finished: bool | None
+_MERGE = "application/merge-patch+json"
+_names = itertools.count()
 
 
 @dataclass
@@ -78,9 +81,14 @@ class User:
         return made
 
     def patch(self, path: str, body: Object) -> Object:
-        status, patched = self.ask("PATCH", path, body, media="application/merge-patch+json")
+        status, patched = self.ask("PATCH", path, body, media=_MERGE)
         assert status == 200, patched
         return patched
+
+    def change(self, path: str, patch: Object, *, dry: bool = True) -> tuple[int, str]:
+        """The status and the message of a merge patch."""
+        status, said = self.ask("PATCH", f"{path}?dryRun=All" if dry else path, patch, media=_MERGE)
+        return status, said.get("message", "")
 
     def delete(self, path: str, obj: Object, *, dry: bool = True, **options: Any) -> tuple[int, str]:
         """The status and the message of a DELETE as our code sends it."""
@@ -91,35 +99,6 @@ class User:
         return status, said.get("message", "")
 
 
-def rules_by_kind() -> dict[str, list[KindRule]]:
-    """All kinds that finish, by name; the same rule for a double of each kind that is built in."""
-    kinds: dict[str, list[KindRule]] = {}
-    for rule in kind_rules().values():
-        if not rule.never_finishes:
-            kinds.setdefault(rule.name, []).append(rule)
-            if rule.group in BUILT_IN:
-                double = double_of(rule)
-                kinds.setdefault(double.name, []).append(double)
-    return kinds
-
-
-def double_of(rule: KindRule) -> KindRule:
-    """The rule for a kind of the same shape without validation: a real Job or Pod does not take every status."""
-    return rule.model_copy(update={"api_versions": (f"{_DOUBLE}/v1",)}) if rule.group in BUILT_IN else rule
-
-
-def cases() -> list[Case]:
-    found = []
-    for file, rule in kind_rules().items():
-        for case in kind_cases()[file]:
-            if not rule.never_finishes:
-                double = double_of(rule)
-                version = case["object"]["apiVersion"] if double is rule else double.api_version
-                obj = {**case["object"], "apiVersion": version}
-                found.append(Case(case["name"], double, obj, case["expect"]["finished"]))
-    return found
-
-
 def storable(obj: Object, name: str, namespace: str) -> Object:
     """The object as it can be created: the server sets some metadata, and starts every generation at 1."""
     meta = {**obj["metadata"], "name": name, "namespace": namespace}
@@ -127,9 +106,9 @@ def storable(obj: Object, name: str, namespace: str) -> Object:
     for key in ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "managedFields", "generation"):
         meta.pop(key, None)
     marks = meta.get("annotations", {})
-    if marks.get(_STOPPED) == str(generation):
+    if marks.get(STOPPED) == str(generation):
         is_own = marks.get(MARK, "") >= obj["metadata"].get("creationTimestamp", "")
-        meta["annotations"] = {**marks, _STOPPED: "1", **({MARK: "2100-01-01T00:00:00Z"} if is_own else {})}
+        meta["annotations"] = {**marks, STOPPED: "1", **({MARK: "2100-01-01T00:00:00Z"} if is_own else {})}
     status = _observing(obj.get("status"), generation)
     if isinstance(status, dict) and isinstance(conditions := status.get("conditions"), list):
         status = {**status, "conditions": [_observing(one, generation) for one in conditions]}
@@ -186,6 +165,56 @@ def guarded(
                 _remove(admin, kinds, before)
 
 
+@contextmanager
+def stopping(
+    server: RealServer, kinds: Mapping[str, list[KindRule]] | None = None, *, is_shared: bool = False
+) -> Iterator[User]:
+    """`guarded`, with the stop guards in force, too."""
+    with guarded(server, kinds, is_shared=is_shared) as admin, closing(User(server, ENFORCE)) as enforce:
+        path, _ = make_job(admin, "work", is_finished=False, annotations={HOLD: "a probe"})
+        until(lambda: enforce.change(path, {"spec": {"suspend": True}})[0] == 403)
+        yield admin
+
+
+def compare_deletes(admin: User, expire: User, cases: Iterable[Case]) -> None:
+    """Assert that the API server admits and refuses the same DELETEs as the evaluation in this process, and both."""
+    statuses, differences = set(), []
+    for case in cases:
+        path, made = store(admin, case)
+        answer = expire.delete(path, made)
+        verdict = evaluate(delete_guard_of(case.rule), deletion(case.rule, made))
+        differences += difference(case, verdict, *answer)
+        statuses.add(answer[0])
+    assert (differences, statuses) == ([], {200, 403})
+
+
+def compare_stops(admin: User, enforce: User, cases: Iterable[Case]) -> None:
+    """Likewise of stops, and of the same stops with another change."""
+    statuses, differences = set(), []
+    for case in cases:
+        path, made = store(admin, case)
+        stop = stop_of(case.rule, made)
+        for patch in (stop, {**stop, "status": {**stop.get("status", {}), "forged": "x"}}):
+            answer = enforce.change(path, patch)
+            verdict = evaluate(stop_guard_of(case.rule), change(case.rule, made, patch))
+            differences += difference(case, verdict, *answer)
+            statuses.add(answer[0])
+    assert (differences, statuses) == ([], {200, 403})
+
+
+def difference(case: Case, verdict: Verdict, status: int, said: str) -> list[str]:
+    """How an answer of the API server differs from a verdict, which knows another message and status of an error."""
+    is_same = status in (403, 422) if verdict.is_error else (status, verdict.message in said) == (verdict.status, True)
+    return [] if is_same else [f"{described(case, verdict)}: the API server: {status} {said}"]
+
+
+def store(admin: User, case: Case) -> tuple[str, Object]:
+    """The path of a fixture on the API server, and the object."""
+    obj = storable(case.obj, f"x{next(_names)}", "work")
+    path = path_of(case.rule, obj)
+    return f"{path}/{obj['metadata']['name']}", admin.make(path, obj)
+
+
 def _remove(admin: User, kinds: Mapping[str, list[KindRule]], before: Mapping[str, set[str]]) -> None:
     for rules in kinds.values():
         _remove_finalizers(admin, rules[0])
@@ -216,7 +245,7 @@ def _remove_finalizers(admin: User, rule: KindRule) -> None:
         for obj in admin.ask("GET", resource_path(rule, ""))[1].get("items", ()):
             if obj["metadata"].get("finalizers"):
                 path = f"{path_of(rule, obj)}/{obj['metadata']['name']}"
-                admin.ask("PATCH", path, {"metadata": {"finalizers": None}}, media="application/merge-patch+json")
+                admin.ask("PATCH", path, {"metadata": {"finalizers": None}}, media=_MERGE)
 
 
 def few_kinds() -> dict[str, list[KindRule]]:

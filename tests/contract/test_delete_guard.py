@@ -1,10 +1,8 @@
 """The delete guard on a real API server: it refuses forbidden deletes of our accounts, whatever the code sends."""
 
-import copy
-import itertools
 import json
 from contextlib import closing
-from random import Random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,45 +10,44 @@ from click.testing import CliRunner
 
 from shared.adapters.clock import SystemClock
 from shared.cli.main import main
-from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
-from shared.devserver.real_servers import real_server
 from shared.errors import GuardError
 from shared.evaluation.evaluator import Evaluator
-from shared.installation.delete_guard import guard, guard_name, usernames
+from shared.installation.delete_guard import guard
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
-from tests.builders import JOB, NOW, POD, having
+from tests.builders import JOB, NOW, having
 from tests.contract.guarded import (
     BINDINGS,
-    EXPIRE,
     FEW,
-    MARK,
-    NAMESPACE,
     POLICIES,
-    STANDALONE,
-    SWEEP,
     User,
     allow_all,
-    cases,
+    compare_deletes,
     connected_as,
     few_kinds,
     guarded,
     make_job,
     make_pod,
-    path_of,
-    rules_by_kind,
-    storable,
     until,
 )
 from tests.fakes import FakeTelemetry
-from tests.required import required_assets
+from tests.guarded_kinds import (
+    EXEMPT,
+    EXPIRE,
+    HOLD,
+    MARKS,
+    NAMESPACE,
+    STANDALONE,
+    SWEEP,
+    by_kind,
+    doubles,
+    few_of,
+    marked,
+)
 
-CASES = cases()
-KINDS = sorted({case.rule.name for case in CASES})
-EXEMPT, HOLD = "ttlafterfinished.dev/exempt", "ttlafterfinished.dev/hold"
-_names = itertools.count()
+CASES = by_kind(doubles())
 smoke = pytest.mark.smoke
 
 
@@ -62,21 +59,8 @@ def admin(real):
 
 
 @pytest.fixture(scope="module")
-def everywhere():
-    """An administrator of a server of its own: the CRDs of all kinds are what other files want absent."""
-    with real_server(required_assets(), fsync=False) as server, guarded(server) as admin:
-        yield admin
-
-
-@pytest.fixture(scope="module")
 def expire(admin):
     with closing(User(admin.server, EXPIRE)) as user:
-        yield user
-
-
-@pytest.fixture(scope="module")
-def expire_everywhere(everywhere):
-    with closing(User(everywhere.server, EXPIRE)) as user:
         yield user
 
 
@@ -86,105 +70,15 @@ def namespace(admin):
     return admin.make("/api/v1/namespaces", {"metadata": {"generateName": "guarded-"}})["metadata"]["name"]
 
 
-@pytest.mark.parametrize("kind", [pytest.param(one, marks=smoke) if one in FEW else one for one in KINDS])
-def test_guard_refuses_exactly_the_unfinished_objects_of_a_kind(kind, request):
-    """Each fixture: one that has not finished is refused, and one that has finished is not."""
-    where = "" if kind in FEW else "_everywhere"
-    expire = request.getfixturevalue(f"expire{where}")
-    admin = request.getfixturevalue(where.removeprefix("_") or "admin")
-    wrong = []
-    for case in (case for case in CASES if case.rule.name == kind):
-        obj = storable(case.obj, f"x{next(_names)}", "work")
-        path = path_of(case.rule, obj)
-        status, said = expire.delete(f"{path}/{obj['metadata']['name']}", admin.make(path, obj))
-        # An expression that is an error for an object is a 422.
-        is_right = status == 200 if case.finished else status in (403, 422) and guard_name(case.rule) in said
-        wrong += [] if is_right else [f"{case.name}: {status} {said}"]
-    assert not wrong
+@smoke
+@pytest.mark.parametrize("kind", sorted({*CASES} & {*FEW}))
+def test_server_and_evaluation_agree_about_deletions_of_a_kind(kind, admin, expire):
+    compare_deletes(admin, expire, few_of(CASES[kind]))
 
 
-def test_guard_refuses_an_unfinished_object_of_any_shape(everywhere, expire_everywhere):
-    """Fixtures with parts taken out, or of another type: what `finish_of` does not call finished is refused."""
-    random = Random(8)
-    passed = []
-    for number in range(MUTANTS):
-        case = random.choice(CASES)
-        obj = storable(mutated(case.obj, random), f"mutant-{number}", "work")
-        path = path_of(case.rule, obj)
-        status, made = everywhere.ask("POST", path, obj)
-        if status != 201:  # the server takes no status like this
-            continue
-        # Whether it is known when it finished is no matter of the guard.
-        finish = finish_of(made, case.rule.model_copy(update={"finished_at": ("metadata.nothing",)}))
-        is_refused = expire_everywhere.delete(f"{path}/mutant-{number}", made)[0] != 200
-        assert finish.finished is True or is_refused, (case.rule.name, case.name, made)
-        passed += [] if is_refused else [case.name]
-    assert passed, "some are still finished"
-
-
-def test_guard_reads_the_mark_of_a_stop_as_finish_of_does(everywhere, expire_everywhere):
-    """A stopped object, with other values of the annotations that mark it."""
-    stopped = [case for case in CASES if case.finished and MARK in case.obj["metadata"].get("annotations", {})]
-    kinds = {case.rule.name: case for case in stopped if "Suspended" in json.dumps(case.obj)}
-    wrong = []
-    for (kind, case), (number, mark) in itertools.product(kinds.items(), enumerate(MARKS)):
-        obj = storable(case.obj, f"mark-{number}", "work")
-        annotations = obj["metadata"]["annotations"].items()
-        others = {key: value for key, value in annotations if key not in (MARK, STOPS, GENERATION)}
-        obj["metadata"]["annotations"] = others | mark
-        path = path_of(case.rule, obj)
-        made = everywhere.make(path, obj)
-        finish = finish_of(made, case.rule.model_copy(update={"finished_at": ("metadata.nothing",)}))
-        is_deleted = expire_everywhere.delete(f"{path}/mark-{number}", made)[0] == 200
-        wrong += [] if is_deleted is (finish.finished is True) else [f"{kind}: {mark}: {finish.finished}, {is_deleted}"]
-    assert (wrong, len(kinds) >= 8) == ([], True)
-
-
-STOPS = "ttlafterfinished.dev/stops"
-GENERATION = "ttlafterfinished.dev/stopped-generation"
-_AT = {MARK: "2099-01-02T03:40:00Z", GENERATION: "1"}
-MARKS: tuple[dict[str, str], ...] = (
-    {},
-    _AT,
-    {MARK: _AT[MARK]},
-    _AT | {GENERATION: "2"},
-    _AT | {GENERATION: ""},
-    _AT | {MARK: "2026-01-02T03:40:00Z"},
-    _AT | {MARK: "2099-01-02T03:40:00.123456Z", STOPS: "3"},
-    *(_AT | {MARK: at} for at in ("", "soon", "2099-13-45T03:40:00Z", "2099-01-02T25:40:00Z")),
-    {STOPS: "1"},
-    *(_AT | {STOPS: stops} for stops in ("", "0", "000", "-1", "1.0", "002", "999999", "1000000", "one")),
-)
-MUTANTS = 400
-OTHERS: tuple[Any, ...] = (None, {}, [], "", "x", 0, 3, True, {"a": 1}, ["a"], [{"type": 1}], {"type": {}})
-
-
-def mutated(obj, random):
-    """A copy in which one or two parts of spec and status are missing, or are something else."""
-    copied = copy.deepcopy(obj)
-    for _ in range(random.choice([1, 2])):
-        places = [place for part in ("spec", "status") for place in places_in(copied, part)]
-        holder, key = random.choice(places)
-        if random.random() < 0.4:
-            del holder[key]
-        elif isinstance(holder, list) and random.random() < 0.4:
-            holder.insert(0, copy.deepcopy(random.choice(OTHERS)))
-        else:
-            holder[key] = copy.deepcopy(random.choice(OTHERS))
-        if not any(part in copied for part in ("spec", "status")):
-            break
-    return copied
-
-
-def places_in(holder, key):
-    """Each value below a key, by what holds it and its key there."""
-    if isinstance(holder, dict) and key not in holder:
-        return
-    yield holder, key
-    below = holder[key]
-    keys = list(below) if isinstance(below, dict) else range(len(below)) if isinstance(below, list) else ()
-    for one in keys:
-        yield from places_in(below, one)
+def test_server_and_evaluation_agree_about_each_mark_of_a_stop(admin, expire):
+    stopped = next(case for case in CASES["jobs.double.example"] if case.finished and case.is_marked)
+    compare_deletes(admin, expire, [replace(stopped, name=str(mark), obj=marked(stopped.obj, mark)) for mark in MARKS])
 
 
 # What is asked of every kind, by Jobs and Pods as the server itself knows them
@@ -233,9 +127,7 @@ def test_guard_refuses_a_held_object_with_any_value_of_the_hold(admin, expire, n
         assert (status, f"held: the Job has the annotation {HOLD}" in said) == (403, True)
 
 
-@pytest.mark.parametrize(
-    ("value", "status"), [pytest.param("true", 403, marks=smoke), ("yes", 403), ("", 403), ("false", 200)]
-)
+@pytest.mark.parametrize(("value", "status"), [pytest.param("true", 403, marks=smoke), ("", 403), ("false", 200)])
 def test_guard_reads_the_exemption_of_a_namespace(value, status, admin, expire, namespace):
     path, job = make_job(admin, namespace)
     assert expire.delete(path, job)[0] == 200
@@ -272,30 +164,6 @@ def test_guard_sees_the_object_that_the_preconditions_name(admin, expire, namesp
     path, job = make_job(admin, namespace)
     admin.patch(path, {"metadata": {"annotations": {HOLD: "late"}}})
     assert expire.delete(path, job)[0] == 409
-
-
-def test_guard_refuses_a_version_that_the_rule_does_not_know(everywhere, expire_everywhere):
-    """MPIJobs have two rules, each for a version; this guard is made from one of them."""
-    of_mpi = [case for case in CASES if case.finished and case.rule.name == "mpijobs.kubeflow.org"]
-    v1, v2 = (
-        next(case for case in of_mpi if case.rule.api_version == f"kubeflow.org/{version}")
-        for version in ("v1", "v2beta1")
-    )
-    policy, binding = guard([v1.rule], "elsewhere")
-    for path, obj in ((POLICIES, policy), (BINDINGS, binding)):
-        renamed = having(obj, "metadata.name", "of-one-version")
-        everywhere.make(path, having(renamed, "spec.policyName", "of-one-version") if path is BINDINGS else renamed)
-    name = usernames("elsewhere")[0]
-    allow_all(everywhere, name)
-    with closing(User(everywhere.server, name)) as elsewhere:
-        known, unknown = (storable(case.obj, f"x{next(_names)}", "work") for case in (v1, v2))
-        for case, obj in ((v1, known), (v2, unknown)):
-            everywhere.make(path_of(case.rule, obj), obj)
-        path = f"{path_of(v2.rule, unknown)}/{unknown['metadata']['name']}"
-        made = everywhere.ask("GET", path)[1]
-        until(lambda: elsewhere.delete(path, made)[0] == 403)
-        path = f"{path_of(v1.rule, known)}/{known['metadata']['name']}"
-        assert elsewhere.delete(path, everywhere.ask("GET", path)[1])[0] == 200
 
 
 def test_explain_names_the_guard_that_refuses(admin, namespace):
@@ -343,18 +211,3 @@ async def test_expire_reports_a_refusal_of_the_guard_once_and_stops(admin, names
     assert {(one.verdict, one.reason) for one in telemetry.records} == {("failed", "GuardError")}
     assert [(one.reason, strict in one.message) for one in telemetry.refusals] == [("DeletionRefused", True)] * 2
     assert admin.ask("GET", path)[0] == 200
-
-
-def test_guards_are_compiled_without_a_warning(admin):
-    """The API server checks the types of expressions where it knows them: of the kinds that are built in."""
-    for rule in (JOB, POD):
-        path = f"{POLICIES}/{guard_name(rule)}"
-        assert admin.ask("GET", path)[1]["status"].get("typeChecking", {}) == {}
-
-
-def test_guard_is_stored_without_a_change(everywhere):
-    """The API server adds no default to a policy and its binding, so what is read back can be compared."""
-    for rules in rules_by_kind().values():
-        policy, binding = guard(rules, NAMESPACE)
-        assert everywhere.ask("GET", f"{POLICIES}/{guard_name(rules[0])}")[1]["spec"] == policy["spec"]
-        assert everywhere.ask("GET", f"{BINDINGS}/{guard_name(rules[0])}")[1]["spec"] == binding["spec"]

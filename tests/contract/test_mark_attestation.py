@@ -16,7 +16,8 @@ from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, mar
 from shared.devserver.real_servers import real_server
 from shared.installation.usage_guard import usage_guards
 from tests.builders import COMMAND, copied, not_none
-from tests.contract.guarded import BINDINGS, NAMESPACE, POLICIES, User, allow_all, until
+from tests.contract.guarded import BINDINGS, POLICIES, User, allow_all, until
+from tests.guarded_kinds import NAMESPACE
 from tests.required import required_assets
 from tests.unused import context, kind_of, passed
 

@@ -21,8 +21,9 @@ from shared.installation.delete_guard import guard, guard_name
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
 from shared.source.watches import KindWatches
 from tests.builders import JOB, not_none
-from tests.contract.guarded import BINDINGS, NAMESPACE, User, connected_as, guarded, make_job
+from tests.contract.guarded import BINDINGS, User, connected_as, guarded, make_job
 from tests.fakes import FakeTelemetry
+from tests.guarded_kinds import NAMESPACE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

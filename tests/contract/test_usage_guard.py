@@ -15,7 +15,8 @@ from shared.devserver.real_servers import real_server
 from shared.evaluation.usage import UsageReader
 from shared.installation.usage_guard import usage_guards
 from tests.builders import NOW, ROOT
-from tests.contract.guarded import BINDINGS, NAMESPACE, POLICIES, User, allow_all, connected_as, until
+from tests.contract.guarded import BINDINGS, POLICIES, User, allow_all, connected_as, until
+from tests.guarded_kinds import NAMESPACE
 from tests.required import required_assets
 
 USAGE = f"system:serviceaccount:{NAMESPACE}:usage"

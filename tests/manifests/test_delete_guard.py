@@ -1,4 +1,4 @@
-"""The delete guard as manifests: its accounts and kinds. tests/contract covers its refusals."""
+"""The delete guard as manifests: its accounts and kinds. tests/unit/installation covers its refusals."""
 
 import re
 

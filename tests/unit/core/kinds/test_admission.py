@@ -1,4 +1,4 @@
-"""A kind rule as CEL text; tests/contract evaluates each kind on a real API server."""
+"""A kind rule as CEL text; tests/unit/installation evaluates it for each fixture."""
 
 import pytest
 
