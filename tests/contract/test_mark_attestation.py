@@ -11,21 +11,27 @@ import pytest
 from shared.core.objects import parse_instant
 from shared.core.unused.announcement import announcement_patch, read_announcement
 from shared.core.unused.decide_unused import DeleteUnused, SetMark, decide_unused
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, hash_foreign_writes
+from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, hash_foreign_writes
 from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, mark_patch, read_unused_mark, unmark_patch
+from shared.core.unused.use_record import read_used_at, use_patch
 from shared.devserver.real_servers import real_server
 from shared.installation.usage_guard import usage_guards
 from tests.builders import COMMAND, copied, not_none
 from tests.contract.guarded import BINDINGS, POLICIES, User, allow_all, until
 from tests.guarded_kinds import NAMESPACE
 from tests.required import required_assets
-from tests.unused import context, kind_of, passed
+from tests.unused import context, kind_of, passed, unused_policy
 
 USAGE = f"system:serviceaccount:{NAMESPACE}:usage"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-SINCE, HASH, AFTER = (f"ttlafterfinished.dev/{name}" for name in ("unused-since", "unused-hash", "deleted-after"))
+SINCE, HASH, AFTER, USED = (
+    f"ttlafterfinished.dev/{name}" for name in ("unused-since", "unused-hash", "deleted-after", "used-at")
+)
 MERGE = "application/merge-patch+json"
 YEAR_AGO = "2025-01-01T00:00:00Z"
+NEVER_USED_TOO = unused_policy(
+    match={"kinds": ["cm"], "namespaces": {"names": ["ci"]}}, unused={"ttl": "1d", "neverUsed": True}
+)
 COUNTER = iter(range(1000))
 
 
@@ -74,7 +80,8 @@ class Thing:
         """The decision ten minutes after the last write, with a TTL of a day."""
         now = max(parse_instant(one["time"]) for one in self.obj["metadata"]["managedFields"]) + timedelta(minutes=10)
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": copied(self.obj["metadata"]) | {"namespace": "ci"}}
-        return decide_unused(obj, kind_of(obj), now, context(passed(now - timedelta(40)), passed(now - timedelta(20))))
+        passes = passed(now - timedelta(40)), passed(now - timedelta(20))
+        return decide_unused(obj, kind_of(obj), now, context(*passes, policy=NEVER_USED_TOO))
 
 
 def next_second() -> None:
@@ -140,9 +147,9 @@ def test_creator_is_noted_as_the_writer_of_each_field_whatever_it_sent(admin):
     assert forged.entry("kubectl-create")["fieldsV1"]["f:metadata"]["f:annotations"].keys() >= {f"f:{SINCE}"}
 
 
-def forged_entry(at: str) -> dict[str, Any]:
-    fields: Any = {"f:metadata": {"f:annotations": {f"f:{SINCE}": {}, f"f:{HASH}": {}}}}
-    about = {"manager": MARK_MANAGER, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+def forged_entry(at: str, manager: str = MARK_MANAGER, *annotations: str) -> dict[str, Any]:
+    fields: Any = {"f:metadata": {"f:annotations": {f"f:{name}": {} for name in annotations or (SINCE, HASH)}}}
+    about = {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
     return {**about, "time": at, "fieldsV1": fields}
 
 
@@ -216,6 +223,38 @@ def test_object_with_more_writers_than_the_api_server_notes_is_marked_at_most_th
     pytest.fail("the object is marked again and again")
 
 
+def test_record_of_use_counts_only_if_our_field_manager_wrote_it(thing):
+    now = parse_instant(thing.obj["metadata"]["creationTimestamp"])
+    for manager in ("kubectl-annotate", MARK_MANAGER):
+        thing.patch(use_patch(now, is_marked=False), manager)
+        assert read_used_at(thing.obj) is None
+        thing.patch({"metadata": {"annotations": {USED: None}}}, manager)
+    thing.patch(use_patch(now, is_marked=False), USE_MANAGER)
+    assert read_used_at(thing.obj) is not None
+    next_second()
+    thing.mark()
+    assert not is_changed_since_mark(thing.obj)
+    thing.annotate(**{"used-at": YEAR_AGO})
+    assert read_used_at(thing.obj) is None
+
+
+def test_object_that_was_created_without_a_field_is_attested_only_after_a_server_side_apply(admin):
+    """As `kubectl create configmap NAME` makes it: no later update is noted."""
+    empty = Thing(admin)
+    created = admin.make(f"{CONFIG_MAPS}?fieldManager=kubectl-create", {"metadata": {"name": f"{empty.name}-empty"}})
+    empty.path, now = f"{CONFIG_MAPS}/{empty.name}-empty", parse_instant(created["metadata"]["creationTimestamp"])
+    empty.patch({"data": {"a": "1"}}, "kubectl-edit")
+    empty.patch(use_patch(now, is_marked=False), USE_MANAGER)
+    assert "managedFields" not in empty.obj["metadata"]
+    assert read_used_at(empty.obj) is None
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{empty.name}-empty"}, "data": {"b": "1"}}
+    path = f"{empty.path}?fieldManager=kubectl"
+    assert admin.ask("PATCH", path, applied, media="application/apply-patch+yaml")[0] == 200
+    empty.patch({"metadata": {"annotations": {USED: None}}}, "kubectl-edit")
+    empty.patch(use_patch(now, is_marked=False), USE_MANAGER)
+    assert read_used_at(empty.obj) is not None
+
+
 # The guard
 
 
@@ -247,16 +286,17 @@ def marked(admin, guarded):
     return thing
 
 
-@pytest.mark.parametrize("manager", [MARK_MANAGER, ANNOUNCEMENT_MANAGER])
+@pytest.mark.parametrize("manager", [MARK_MANAGER, ANNOUNCEMENT_MANAGER, USE_MANAGER])
 @pytest.mark.parametrize(
     "body",
     [
         {"metadata": {"annotations": {SINCE: "2030-01-01T00:00:00Z"}}},
         {"metadata": {"annotations": {AFTER: YEAR_AGO}}},
         {"metadata": {"annotations": {HASH: "0"}}},
+        {"metadata": {"annotations": {USED: YEAR_AGO}}},
         {"data": {"a": "3"}},
     ],
-    ids=["mark", "announcement", "hash", "data"],
+    ids=["mark", "announcement", "hash", "record of use", "data"],
 )
 def test_guard_rejects_another_client_under_the_name_of_our_field_manager(marked, manager, body):
     next_second()
@@ -281,6 +321,25 @@ def test_guard_rejects_forged_entries(admin, guarded, at):
     obj["metadata"]["managedFields"] = [*others, forged_entry(created)]
     status, said = thing.ask("PUT", obj, "forger")
     assert (status, "mark: only ttl-after-finished writes" in said["message"]) == (403, True)
+
+
+def test_guard_rejects_a_forged_record_of_use(admin, guarded):
+    """At once, and in two steps: the value as its own, and then the entries alone."""
+    thing = Thing(admin)
+    next_second()
+    now = parse_instant(thing.obj["metadata"]["creationTimestamp"])
+    record = use_patch(now, is_marked=False)
+    assert thing.ask("PATCH", record, USE_MANAGER)[0] == 403
+    thing.patch(record, "forger")
+    obj = copied(thing.obj)
+    others = [one for one in obj["metadata"]["managedFields"] if one["manager"] != "forger"]
+    created = thing.obj["metadata"]["creationTimestamp"]
+    obj["metadata"]["managedFields"] = [*others, forged_entry(created, USE_MANAGER, USED)]
+    assert thing.ask("PUT", obj, "forger")[0] == 403
+    assert read_used_at(thing.obj) is None
+    assert thing.ask("PATCH", {"metadata": {"annotations": {USED: None}}}, "forger")[0] == 200
+    assert thing.ask("PATCH", record, USE_MANAGER, user=guarded)[0] == 200
+    assert read_used_at(thing.obj) is not None
 
 
 def test_guard_admits_what_other_clients_write_under_their_own_name(marked):

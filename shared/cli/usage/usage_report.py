@@ -60,6 +60,7 @@ USAGE_WORDS = {
     Reason.HELD: "annotation ttlafterfinished.dev/hold is set",
     Reason.TERMINATING: "it is already being deleted",
     Reason.UNKNOWN_SHAPE: "its metadata cannot be read",
+    Reason.UNATTESTED: "the API server does not note who writes to it, so it can attest neither its use nor a mark",
     Reason.OWNED: "it has an owner, and the garbage collector deletes it after its owner",
     Reason.IMMUTABLE: "a client has set immutable, so it cannot be restored under its name with other data",
     Reason.SYSTEM_NAMESPACE: "objects in namespaces of Kubernetes itself are never deleted",

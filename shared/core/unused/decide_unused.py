@@ -25,7 +25,7 @@ from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import UnreadableRuleError, add, find_unused_rule
 from shared.core.policy.unused import is_opted_in
 from shared.core.references.reference import Reference
-from shared.core.unused.field_writes import UnknownChangeError, check_readable, hash_foreign_writes
+from shared.core.unused.field_writes import UnattestedError, UnknownChangeError, check_readable, hash_foreign_writes
 from shared.core.unused.never_collected import find_never_collected
 from shared.core.unused.passes import Observation, is_confirmed
 from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, read_unused_mark
@@ -205,6 +205,8 @@ def decide_unused(
         if reason is not None:
             return (RemoveMark if reason in _RESETS and is_marked(obj) else Keep)(reason, facts)
         return _decide_by_mark(obj, now, context, facts, ahead)
+    except UnattestedError as error:
+        return Keep(Reason.UNATTESTED, replace(facts, problem=str(error)))
     except UnknownChangeError as error:
         return Keep(Reason.UNKNOWN_SHAPE, replace(facts, problem=str(error)))
 

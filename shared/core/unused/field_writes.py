@@ -64,6 +64,14 @@ class UnknownChangeError(ValueError):
     """It is unknown whether an object was changed; the message names the field and what was expected."""
 
 
+class UnattestedError(UnknownChangeError):
+    """The API server notes no writes to an object, so it can attest none.
+
+    That is so for an object in which no field was set when it was created, also after later updates: only a server-side
+    apply begins the notes. See `NewSkipNonAppliedManager` in Kubernetes' `apimachinery/pkg/util/managedfields`.
+    """
+
+
 def find_written_at(obj: Any, manager: str, *names: str) -> datetime | None:
     """The instant of the last write of a field manager; None if another client wrote one of its annotations.
 
@@ -186,10 +194,9 @@ def _without_keys(value: Any, keys: frozenset[str]) -> Any:
 
 
 def _entries(obj: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries; there are none if no client has set a field, as in an empty ConfigMap."""
     entries = get_in(obj, "metadata.managedFields")
-    if entries is None:
-        return
+    if entries in (None, []):
+        raise UnattestedError("metadata.managedFields: expected the writes of each client; the API server notes none")
     if not isinstance(entries, list):
         raise UnknownChangeError("metadata.managedFields: expected a list with the writes of each client")
     for entry in entries:

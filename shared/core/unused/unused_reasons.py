@@ -110,6 +110,12 @@ class UnusedReason(StrEnum):
 
     Compare the object with the Kubernetes API.
     """
+    UNATTESTED = "unattested"
+    """The object has no `metadata.managedFields`: the API server does not note who writes to it, so it can attest
+    neither its use nor a mark. `kubectl create configmap NAME` without data makes such an object.
+
+    To have its writes noted from now on, change it once by `kubectl apply --server-side`.
+    """
     OWNED = "owned"
     """The object has owner references. The garbage collector deletes it after its owners.
 
