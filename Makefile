@@ -59,7 +59,7 @@ smoke: $(READY) ## each promise once on real servers: 3 minutes; without their b
 	@$(BIN)/pytest -n 0 -m smoke --durations 10 $(REAL)
 
 e2e-smoke: $(READY) ## one object from its event to its deletion on the cluster of KUBECONFIG, with Knative
-	@$(BIN)/pytest tests/e2e/test_smoke.py
+	@$(BIN)/pytest -x --durations 5 tests/e2e/test_smoke.py
 
 verify: ## all tests there are, with real servers, a cluster and the image's Python: 90 minutes
 	@bash .ci/verify

@@ -17,12 +17,14 @@ from pathlib import Path
 from tests.failures import failed_tests, run_pytest
 
 BUSY_LOOPS = 4
+_BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+"""It ends with its parent, whichever signal ends that one."""
 
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
     """Keep some processes busy meanwhile."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    started = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(loops)]
     try:
         yield
     finally:

@@ -24,10 +24,6 @@ def offered(words: str) -> list[str]:
     return [str(one.value) for one in items]
 
 
-def test_index_is_that_of_the_commands() -> None:
-    assert INDEX.read_text() == completion.render(), "run `make docs`"
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
