@@ -45,10 +45,16 @@ class Origin:
         self, kinds: tuple[TargetKind, ...], keys: Keys, value: Any, *, crosses: bool
     ) -> Iterator[Reference]:
         """References to every object that a field may name which cannot be read."""
+        return self.unreadable_in(ANY if crosses else self.home, kinds, keys, value)
+
+    def unreadable_in(
+        self, namespace: str, kinds: tuple[TargetKind, ...], keys: Keys, value: Any
+    ) -> Iterator[Reference]:
+        """References to every object of a namespace that a field may name which cannot be read."""
         path = format_path(keys)
         problem = f"{path}: expected a reference to {' or '.join(kinds)}, got {quote(value)}"
         for kind in kinds:
-            yield Reference(kind, ANY if crosses else self.home, ANY, path, self.source, problem=problem)
+            yield Reference(kind, namespace, ANY, path, self.source, problem=problem)
 
 
 def read_field(field: ReferenceField, value: Any, keys: Keys, origin: Origin) -> Iterator[Reference]:

@@ -1,5 +1,10 @@
-"""Label selectors in objects of the API server, which may have any shape."""
+"""Label selectors in objects of the API server, which may have any shape.
 
+A text that cannot be the key or the value of a label, such as `{{env}}` or `team-*`, is a template or a wildcard: it
+may become any text.
+"""
+
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +15,8 @@ REQUIREMENTS_MAX = 50
 """The most requirements of a selector that are kept; the others are left out, so that it selects more."""
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_VALUE = re.compile(r"[-A-Za-z0-9_.]*")
+_KEY = re.compile(r"[-A-Za-z0-9_.]+(?:/[-A-Za-z0-9_.]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +64,23 @@ def read_selector(value: Any) -> Selector:
     """Read a label selector of an object. Total: each part that cannot be read is left out."""
     selector = value if isinstance(value, dict) else {}
     labels = selector.get("matchLabels")
-    requirements = [
-        Requires(key, "In", (text,))
-        for key, text in (labels.items() if isinstance(labels, dict) else ())
-        if isinstance(key, str) and isinstance(text, str)
-    ]
+    pairs = labels.items() if isinstance(labels, dict) else ()
+    equal = [{"key": key, "operator": "In", "values": [text]} for key, text in pairs]
     expressions = selector.get("matchExpressions")
-    read = map(_read_expression, expressions if isinstance(expressions, list) else ())
-    requirements += [one for one in read if one is not None]
-    return Selector(tuple(requirements[:REQUIREMENTS_MAX]))
+    read = map(_read_expression, [*equal, *(expressions if isinstance(expressions, list) else ())])
+    return Selector(tuple(one for one in read if one is not None)[:REQUIREMENTS_MAX])
 
 
 def _read_expression(value: Any) -> Requires | None:
     if not isinstance(value, dict):
         return None
     key, operator, values = value.get("key"), value.get("operator"), value.get("values")
-    if not isinstance(key, str) or operator not in _OPERATORS:
+    if not isinstance(key, str) or not _KEY.fullmatch(key) or operator not in _OPERATORS:
         return None
     if operator in ("Exists", "DoesNotExist"):
         return Requires(key, operator)
     if not isinstance(values, list) or not all(isinstance(one, str) for one in values) or len(values) > VALUES_MAX:
         return None
+    if not all(map(_VALUE.fullmatch, values)):
+        return Requires(key, "Exists") if operator == "In" else None
     return Requires(key, operator, tuple(values))

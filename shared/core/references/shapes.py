@@ -4,12 +4,13 @@ A literal name is found as a mention, see `mentions`. The search finds names tha
 
 - a key that contains secret or configMap, such as secretName, valuesSecretRef or imagePullSecrets: the value is a name,
   a mapping with a name or a selector, or a list of these
-- a mapping with `kind: Secret` or `kind: ConfigMap` and a name or a selector. With neither, it may mean any object
+- a mapping with `kind: Secret` or `kind: ConfigMap` and a name or a selector. With neither, it may mean any object.
+  `kinds: [v1/Secret]` beside a selector or a namespace is the same
 - a mapping that has a name and a key, and no other field: it selects a key of a Secret or of a ConfigMap
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -91,14 +92,26 @@ def _of_mapping(origin: Origin, value: Mapping[Any, Any], keys: Keys) -> Iterato
 
 
 def _typed(value: Mapping[Any, Any]) -> tuple[TargetKind, ...]:
-    """The kinds that a mapping names by `kind` or `resource`, and beside a selector by `kinds` or `resources`, too."""
-    keys = ("kind", "resource", "kinds", "resources") if _find_selector(value) is not None else ("kind", "resource")
+    """The kinds that a mapping names by `kind` or `resource`, and beside a selector by `kinds` or `resources`, too.
+
+    `kinds` beside a namespace, without a selector, means all objects of these kinds there.
+    """
+    keys: tuple[str, ...] = ("kind", "resource")
+    if _find_selector(value) is not None:
+        keys = (*keys, "kinds", "resources")
+    elif _names_namespace(value):
+        keys = (*keys, "kinds")
     words: list[str] = []
     for key in keys:
         given = value.get(key)
         words += [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
-    named = {word.lower().removesuffix("s") for word in words if len(word) <= _KEY_CHARACTERS_MAX}
+    named = {_kind_of(part) for word in words if len(word) <= _KEY_CHARACTERS_MAX for part in word.split(",")}
     return tuple(kind for kind in BOTH if kind.lower() in named)
+
+
+def _kind_of(word: str) -> str:
+    """The kind of `Secret`, `v1/Secret`, `*/Secret`, `core/v1/Secret`, `secrets` or `secrets.v1`, in lower case."""
+    return word.strip().lower().rpartition("/")[2].partition(".")[0].removesuffix("s")
 
 
 def _of_typed(
@@ -108,9 +121,37 @@ def _of_typed(
     if isinstance(value.get("name"), str):
         yield from _refer(origin, kinds, _namespace_of(origin, value), value["name"], (*keys, "name"))
     elif (selected := _find_selector(value)) is not None:
-        yield from _select(origin, kinds, value, selected, keys)
+        yield from _select(origin, kinds, selected, keys, places=_places_of(origin, value))
+    elif "kinds" in value and _names_namespace(value):
+        for place in _places_of(origin, value):
+            yield from origin.unreadable_in(place, kinds, keys, value)
     elif not isinstance(value.get("metadata"), dict):  # else it is a whole object, whose name is a mention
         yield from origin.unreadable(kinds, keys, value, crosses=origin.home == ANY)
+
+
+def _places_of(origin: Origin, value: Mapping[Any, Any]) -> Iterable[str]:
+    """The namespaces in which a mapping selects: those that it names, and that of the object.
+
+    Any other field about namespaces, such as `namespaceSelector`, may mean any of them.
+    """
+    about = [key for key in value if isinstance(key, str) and "namespace" in key.lower()]
+    if not about:
+        return (origin.home,)
+    named = [value.get("namespace"), *_listed(value.get("namespaces"))]
+    places = [as_pattern(one) for one in named if isinstance(one, str) and one]
+    are_names = all(_NAME.fullmatch(one) for one in places) and len(places) == len([one for one in named if one])
+    if not places or not are_names or not {"namespace", "namespaces"}.issuperset(about):
+        return (ANY,)
+    return dict.fromkeys((*places, *([origin.home] if origin.home != ANY else [])))
+
+
+def _names_namespace(value: Mapping[Any, Any]) -> bool:
+    namespace = value.get("namespace")
+    return isinstance(namespace, str) and bool(namespace)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _of_value(origin: Origin, hit: Hit, owner: Mapping[Any, Any], key: str, keys: Keys) -> Iterator[Reference]:
@@ -118,7 +159,7 @@ def _of_value(origin: Origin, hit: Hit, owner: Mapping[Any, Any], key: str, keys
     (kinds, is_plural, _), value = hit, owner[key]
     at = (*keys, key)
     if "selector" in key.lower() and not isinstance(value, list) and not _has_name(value):
-        yield from _select(origin, kinds, owner, value, at)
+        yield from _select_beside(origin, kinds, owner, value, at)
     elif isinstance(value, str):
         yield from _by_text(origin, kinds, owner, value, at)
     elif isinstance(value, list):
@@ -138,7 +179,7 @@ def _of_element(
     if isinstance(one, str):
         yield from _by_text(origin, kinds, owner, one, keys)
     elif isinstance(one, dict) and (selected := _find_selector(one)) is not None and not _has_name(one):
-        yield from _select(origin, kinds, {**owner, **one}, selected, keys)
+        yield from _select_beside(origin, kinds, {**owner, **one}, selected, keys)
     elif isinstance(one, dict):
         yield from _by_name(origin, kinds, one, keys)
 
@@ -167,8 +208,7 @@ def _by_text(
 
 
 def _namespace_of(origin: Origin, value: Mapping[Any, Any]) -> str:
-    namespace = value.get("namespace")
-    return namespace if isinstance(namespace, str) and namespace else origin.home
+    return value["namespace"] if _names_namespace(value) else origin.home
 
 
 def _find_selector(value: Mapping[Any, Any]) -> Any:
@@ -178,18 +218,25 @@ def _find_selector(value: Mapping[Any, Any]) -> Any:
     return next((value[key] for key in _SELECTORS if value.get(key) is not None), None)
 
 
-def _select(
+def _select_beside(
     origin: Origin, kinds: tuple[TargetKind, ...], beside: Mapping[Any, Any], selected: Any, keys: Keys
 ) -> Iterator[Reference]:
-    """The references by a label selector; a field beside it that selects namespaces may mean any namespace."""
+    """The references by a label selector; a field beside it that is about namespaces may mean any of them."""
     selects_namespaces = any(isinstance(key, str) and "namespace" in key.lower() for key in beside)
+    return _select(origin, kinds, selected, keys, places=(ANY if selects_namespaces else origin.home,))
+
+
+def _select(
+    origin: Origin, kinds: tuple[TargetKind, ...], selected: Any, keys: Keys, *, places: Iterable[str]
+) -> Iterator[Reference]:
+    """The references by a label selector in these namespaces; without a readable requirement it may mean any object."""
     is_map = isinstance(selected, dict) and _SELECTOR_FIELDS.isdisjoint(selected)
     selector = read_selector({"matchLabels": selected} if is_map else selected)
-    for kind in kinds:
-        if not selector.requirements:
-            yield from origin.unreadable((kind,), keys, selected, crosses=selects_namespaces)
+    for place in places:
+        if selector.requirements:
+            yield from (origin.refer(kind, place, ANY, keys, selector) for kind in kinds)
         else:
-            yield origin.refer(kind, ANY if selects_namespaces else origin.home, ANY, keys, selector)
+            yield from origin.unreadable_in(place, kinds, keys, selected)
 
 
 def _refer(origin: Origin, kinds: tuple[TargetKind, ...], namespace: str, name: str, keys: Keys) -> Iterator[Reference]:

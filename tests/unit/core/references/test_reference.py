@@ -96,6 +96,13 @@ def test_template_becomes_a_star(text, expected):
         ({"matchExpressions": [{"key": "app", "operator": "Like", "values": ["x"]}]}, {"app": "x"}, True),
         ({"matchExpressions": [{"key": "app", "operator": "In", "values": "web"}]}, {}, True),
         ({"matchExpressions": [7, {"key": 7}]}, {}, True),
+        ({"matchLabels": {"app": "{{env}}"}}, {"app": "web"}, True),
+        ({"matchLabels": {"app": "web-*"}}, {"app": "web"}, True),
+        ({"matchLabels": {"app": "{{env}}"}}, {}, False),
+        ({"matchLabels": {"{{key}}": "web"}}, {}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["db", "${env}"]}]}, {"app": "web"}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web", "${x}"]}]}, {"app": "web"}, True),
+        ({"matchExpressions": [{"key": "app*", "operator": "Exists"}]}, {}, True),
     ],
     ids=ascii,
 )

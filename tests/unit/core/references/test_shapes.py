@@ -64,6 +64,21 @@ def unknown(*parts, namespace="ci"):
         ("spec.configMaps", [{"selector": WEB}], {"ConfigMap ci/*"}),
         ("spec.ref", {"resource": "configmaps", "labelSelector": WEB}, {"ConfigMap ci/*"}),
         ("spec.ref", {"kinds": ["ConfigMap", "Pod"], "labelSelector": WEB}, {"ConfigMap ci/*"}),
+        *(
+            ("spec.ref", {"kinds": [f"{group}Secret"], "selector": WEB}, {"Secret ci/*"})
+            for group in ("v1/", "*/", "core/v1/", "*/v1/")
+        ),
+        ("spec.ref", {"kinds": ["v1/Secret", "v1/ConfigMap"], "selector": WEB}, {"Secret ci/*", "ConfigMap ci/*"}),
+        ("spec.ref", {"kinds": "v1/Pod, v1/ConfigMap", "selector": WEB}, {"ConfigMap ci/*"}),
+        ("spec.ref", {"kinds": ["secrets.example.com/v1/Vault"], "selector": WEB}, set()),
+        ("spec.ref", {"kind": "v1/Secret", "selector": WEB}, {"Secret ci/*"}),
+        ("spec.ref", {"resources": ["secrets.v1"], "selector": WEB}, {"Secret ci/*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "namespace": "other", **WEB}, {"Secret ci/*", "Secret other/*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "namespaces": ["a", "b-*"], **WEB}, {"Secret ci/*", "Secret b-*/*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "namespaces": ["ALL"], **WEB}, {"Secret */*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "namespace": "{{x}}", **WEB}, {"Secret */*", "Secret ci/*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "namespaces": {"any": True}, **WEB}, {"Secret */*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "targetNamespace": "other", **WEB}, {"Secret */*"}),
         ("spec.certificateRefs", [{"name": NAME}], BOTH),
         ("spec.args", [f"--secret=other/{NAME}"], {"Secret other/*-key", "ConfigMap other/*-key"}),
         ('metadata.annotations["example.com/x"]', NAME, BOTH),
@@ -85,6 +100,10 @@ def test_template_or_selector_of_an_unknown_kind_is_found_by_its_shape(path, val
         ("spec.ref", {"kind": "Secret"}, {"Secret ci/*"}),
         ("spec.ref", {"kind": "Secret", "key": "token"}, {"Secret ci/*"}),
         ("spec.manifest", {"kind": "Secret", "metadata": {"name": "used"}}, set()),
+        ("spec.list", {"kinds": ["v1/Secret"], "namespace": "other"}, {"Secret ci/*", "Secret other/*"}),
+        ("spec.match", {"kinds": ["v1/Secret"], "namespaces": ["other"]}, set()),
+        ("spec.match", {"kinds": ["v1/Secret"], "namespace": ""}, set()),
+        ("spec.secretSelector", {"matchLabels": {"{{x}}": "web"}}, {"Secret ci/*"}),
         ("spec.ref", {"kind": "Service"}, set()),
         ("spec.configMapSelector", {}, {"ConfigMap ci/*"}),
         ("spec.configMapLabelSelector", "app=web", {"ConfigMap ci/*"}),
@@ -118,6 +137,20 @@ def test_template_that_is_no_name_makes_the_answer_unknown(text):
 def test_cluster_scoped_object_of_an_unknown_kind_may_mean_every_namespace():
     assert names(unknown(("spec.secretName", NAME), namespace="")) == {"Secret */*-key"}
     assert problems(unknown(("spec.ref.kind", "Secret"), namespace="")) == {"Secret */*"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"namespace": "other"}, {"Secret other/*"}),
+        ({"namespaces": ["other", "ci"]}, {"Secret other/*", "Secret ci/*"}),
+        ({"namespace": "{{tenant}}"}, {"Secret */*"}),
+        ({}, {"Secret */*"}),
+    ],
+    ids=str,
+)
+def test_selector_of_a_cluster_scoped_object_selects_in_the_namespace_beside_it(fields, expected):
+    assert names(unknown(("spec.list", {"kinds": ["v1/Secret"], **fields, "selector": WEB}), namespace="")) == expected
 
 
 def test_search_is_not_limited_by_the_depth_of_an_object():
