@@ -10,7 +10,8 @@ from shared.core.references.reading import ReferenceReader, read_references
 from shared.core.references.reference import BOTH, Reference
 from shared.core.references.target_names import TargetNames, name_targets
 
-NAMES = ("a", "b", "carrier", "carrier-key", "database", "more", "used", "used-cacert", "web", "web-cacert", "x")
+AZURE = "azure-storage-account-used-secret"
+NAMES = ("a", "b", "carrier", "carrier-key", "database", "more", "used", "used-cacert", "web", "web-cacert", "x", AZURE)
 """The Secrets and ConfigMaps that exist in the namespaces ci, claims and other."""
 
 EXISTING = name_targets((kind, place, name) for kind in BOTH for place in ("ci", "claims", "other") for name in NAMES)

@@ -13,6 +13,9 @@ from shared.core.unused.never_collected import (
 from shared.core.unused.unused_reasons import UnusedReason
 from tests.reference.texts import code, fill, members, table
 
+_FORMS = {"sidecar": "[k8s-sidecar](#k8s-sidecar)", "azure": "[Azure](#azure-volumes)"}
+"""The forms of fields that have a section of the page."""
+
 
 def render():
     """The page."""
@@ -25,7 +28,7 @@ def render():
         none_count=len(none),
         pod_spec=table(
             ("Field", "Kind"),
-            [(code(_path(one) if one.name != "name" else f"{one.path}.name"), one.to) for one in POD_SPEC_FIELDS],
+            [_pod_spec_row(one) for one in POD_SPEC_FIELDS],
         ),
         carriers=table(("Kind", "Name", "Fields", "Searched as a whole"), [_row(one) for one in referring]),
         none=table(("Kind", "Name", "Why"), [(one.kind, code(one.resource), one.refers_to_none) for one in none]),
@@ -34,6 +37,12 @@ def render():
             ("Reason", "Meaning", "What to do"), [(code(one), *texts) for one, texts in members(UnusedReason)]
         ),
     )
+
+
+def _pod_spec_row(field):
+    if field.form in _FORMS:
+        return code(field.path), _FORMS[field.form]
+    return code(_path(field) if field.name != "name" else f"{field.path}.name"), field.to
 
 
 def _row(carrier):
@@ -54,6 +63,8 @@ def _path(field):
 
 
 def _about(field):
+    if field.form in _FORMS:
+        return _FORMS[field.form]
     kind = {"any": "Secret or ConfigMap", "typed": "by its kind"}.get(field.to, field.to)
     return f"{kind}, any namespace" if field.any_namespace else kind
 

@@ -19,7 +19,9 @@ Each kind has one YAML file, in `shared/references/`. To add a kind, add a file.
         anyNamespace: true           #   without a namespace: any. If left out: the namespace of the object itself, and
                                      #   any namespace for a cluster-scoped object
         defaultName: metadata.name   #   the name if there is no value at the path
-        form: name                   #   how a text is read: name, namespace/name, name:key; or key: the key itself
+        form: name                   #   how a text is read: name, namespace/name, name:key; or key: the key itself.
+                                     #   sidecar: the value is a container, see `sidecars`; azure: the value is a CSI
+                                     #   volume, or the parameters of a StorageClass, see `azure_volumes`
         prefix: spark.secrets.       #   the value at the path is a mapping; each key with this prefix is read: its
                                      #   value by form, or, for the form key, the rest of the key
         as: "{name}-cacert"          #   the name of the object, if the value is only a part of it
@@ -57,7 +59,7 @@ class ReferenceField(RuleModel):
     namespace_from: FieldPath | None = None
     any_namespace: bool = Field(default=False, strict=True)
     default_name: FieldPath | None = None
-    form: Literal["name", "namespace/name", "name:key", "key"] = "name"
+    form: Literal["name", "namespace/name", "name:key", "key", "sidecar", "azure"] = "name"
     prefix: Word | None = None
     as_: str = Field(default="{name}", alias="as", pattern=r"^[-a-z0-9.]*\{name\}[-a-z0-9.]*$")
     selector: Word | None = None
@@ -68,6 +70,9 @@ class ReferenceField(RuleModel):
             raise PydanticCustomError("default_kind", "defaultKind: expected to: typed beside it")
         if self.form == "key" and self.prefix is None:
             raise PydanticCustomError("form", "form: key: expected a prefix beside it")
+        if (to := {"sidecar": "any", "azure": "Secret"}.get(self.form, self.to)) != self.to:
+            message = "form: {form}: expected to: {to} beside it"
+            raise PydanticCustomError("form", message, {"form": self.form, "to": to})
         if self.prefix is not None and (self.namespace or self.selector or self.default_name):
             message = "prefix: expected no namespace, selector and defaultName beside it"
             raise PydanticCustomError("prefix", message)

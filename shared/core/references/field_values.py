@@ -48,11 +48,11 @@ class Origin:
         return self.unreadable_in(ANY if crosses else self.home, kinds, keys, value)
 
     def unreadable_in(
-        self, namespace: str, kinds: tuple[TargetKind, ...], keys: Keys, value: Any
+        self, namespace: str, kinds: tuple[TargetKind, ...], keys: Keys, value: Any, *, expected: str = ""
     ) -> Iterator[Reference]:
         """References to every object of a namespace that a field may name which cannot be read."""
-        path = format_path(keys)
-        problem = f"{path}: expected a reference to {' or '.join(kinds)}, got {quote(value)}"
+        path, what = format_path(keys), expected or f"a reference to {' or '.join(kinds)}"
+        problem = f"{path}: expected {what}, got {quote(value)}"
         for kind in kinds:
             yield Reference(kind, namespace, ANY, path, self.source, problem=problem)
 

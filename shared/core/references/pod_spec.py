@@ -3,6 +3,8 @@
 They are those of `VisitPodSecretNames` and `VisitPodConfigmapNames` in Kubernetes' `pkg/api/v1/pod/util.go`, and
 `cinder.secretRef`, which those leave out. An optional reference counts as well. `serviceAccountName` is no field here:
 all Secrets that a ServiceAccount names count as used, whether or not a Pod has that ServiceAccount.
+
+Beside them are what a k8s-sidecar container selects, and the Secret of an inline volume of Azure.
 """
 
 from shared.core.references.carrier import ReferenceField
@@ -33,6 +35,8 @@ POD_SPEC_FIELDS = (
     _field("volumes[*].azureFile", _SECRET, "secretName"),
     *(_field(f"volumes[*].{one}.secretRef", _SECRET) for one in _WITH_SECRET_REF),
     _field("volumes[*].csi.nodePublishSecretRef", _SECRET),
+    ReferenceField(path="volumes[*].csi", to="Secret", form="azure"),
+    *(ReferenceField(path=f"{one}[*]", to="any", form="sidecar") for one in _CONTAINERS),
     *(
         ReferenceField(path=f"volumes[*].ephemeral.volumeClaimTemplate.spec.{one}", to="typed")
         for one in ("dataSource", "dataSourceRef")

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from shared.core.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
+from shared.core.references.azure_volumes import read_azure_volume
 from shared.core.references.carrier import Carrier, ReferenceField
 from shared.core.references.carriers import Carriers
 from shared.core.references.field_tree import FieldNode, plant
@@ -18,6 +19,7 @@ from shared.core.references.mentions import find_mentions, list_texts
 from shared.core.references.object_limits import ObjectLimits
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import find_by_shape
+from shared.core.references.sidecars import read_sidecar
 from shared.core.references.target_names import TargetNames
 
 
@@ -134,12 +136,23 @@ def _walk(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iterator[F
     if value is None:
         return
     for field in node.ends:
-        for reference in read_field(field, value, keys, origin):
+        for reference in _read_end(field, value, keys, origin):
             yield field, reference
     if node.elements is not None:
         yield from _walk_list(node.elements, value, keys, origin)
     if node.keys or node.values is not None:
         yield from _walk_mapping(node, value, keys, origin)
+
+
+def _read_end(field: ReferenceField, value: Any, keys: Keys, origin: Origin) -> Iterator[Reference]:
+    """The references by the value at the end of a path."""
+    match field.form:
+        case "sidecar":
+            return read_sidecar(origin, value, keys)
+        case "azure":
+            return read_azure_volume(origin, value, keys)
+        case _:
+            return read_field(field, value, keys, origin)
 
 
 def _walk_list(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iterator[Found]:

@@ -7,6 +7,7 @@ A literal name is found as a mention, see `mentions`. The search finds names tha
 - a mapping with `kind: Secret` or `kind: ConfigMap` and a name or a selector. With neither, it may mean any object.
   `kinds: [v1/Secret]` beside a selector or a namespace is the same
 - a mapping that has a name and a key, and no other field: it selects a key of a Secret or of a ConfigMap
+- a mapping with `env`, which is a k8s-sidecar container: it selects by a label, see `sidecars`
 """
 
 import re
@@ -17,6 +18,7 @@ from typing import Any
 from shared.core.references.field_values import Keys, Origin
 from shared.core.references.reference import ANY, BOTH, OBJECT_NAME_CHARACTERS_MAX, Reference, TargetKind, as_pattern
 from shared.core.references.selectors import read_selector
+from shared.core.references.sidecars import read_sidecar
 
 _NAMING = re.compile(r"(?:secret|configmap)(?:key)?(?:ref|name|selector|targetref)?s?$")
 _NAME = re.compile(r"[a-z0-9*][-a-z0-9.*]*")
@@ -84,6 +86,8 @@ def _cached_hit(key: str) -> Hit | None:
 def _of_mapping(origin: Origin, value: Mapping[Any, Any], keys: Keys) -> Iterator[Reference]:
     for key, hit in _hits(value):
         yield from _of_value(origin, hit, value, key, keys)
+    if "env" in value:
+        yield from read_sidecar(origin, value, keys)
     name, kinds = value.get("name"), _typed(value)
     if kinds:
         yield from _of_typed(origin, kinds, value, keys)

@@ -94,6 +94,8 @@ def test_empty_list_is_rejected(name):
         {"defaultKind": "Secret"},
         {"form": "key"},
         {"form": "namespace"},
+        {"form": "sidecar"},
+        {"form": "azure", "to": "any"},
         {"prefix": "a.", "namespace": "namespace"},
         {"prefix": "a.", "selector": "selector"},
         {"prefix": "a.", "defaultName": "metadata.name"},

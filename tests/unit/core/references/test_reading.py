@@ -15,7 +15,7 @@ from shared.core.references.reading import read_references
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import name_targets
 from tests.builders import FIXTURES
-from tests.references import EXISTING, at_path, carrying, names, names_by_rule, problems, read, text_of
+from tests.references import AZURE, EXISTING, at_path, carrying, names, names_by_rule, problems, read, text_of
 
 OBJECTS = list(yaml.safe_load_all((FIXTURES / "references" / "objects.yaml").read_text()))
 
@@ -148,6 +148,77 @@ def test_rule_of_a_user_is_read_like_a_shipped_one():
     assert [text_of(one) for one in read_references(obj | at_path("spec.vault.id", "used"), carrier, EXISTING)] == [
         "ConfigMap ci/used"
     ]
+
+
+def pv(**csi):
+    return carrying("v1", "PersistentVolume", ("spec.csi", {"driver": "file.csi.azure.com", **csi}), namespace="")
+
+
+def attached(**csi):
+    place = "spec.source.inlineVolumeSpec.csi"
+    return carrying("storage.k8s.io/v1", "VolumeAttachment", (place, csi), namespace="")
+
+
+def inline(attributes):
+    csi = {"driver": "blob.csi.azure.com", "volumeAttributes": attributes}
+    return carrying("v1", "Pod", ("spec.volumes[*].csi", csi))
+
+
+def storage_class(parameters):
+    return carrying("storage.k8s.io/v1", "StorageClass", ("parameters", parameters), namespace="")
+
+
+def snapshot(place, handle):
+    return carrying("snapshot.storage.k8s.io/v1", "VolumeSnapshotContent", (place, handle), namespace="")
+
+
+HANDLE = "group#used#share#disk#3c8e5a7d#claims"
+HERE, EVERYWHERE = {f"Secret ci/{AZURE}"}, {f"Secret {place}/{AZURE}" for place in ("ci", "claims", "other")}
+BOTH_PLACES = {f"Secret other/{AZURE}", f"Secret claims/{AZURE}"}
+ACCOUNT = {"storageAccount": "used"}
+IN_OTHER = {"secretnamespace": "other"}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (pv(volumeHandle=HANDLE, volumeAttributes=IN_OTHER), BOTH_PLACES),
+        (pv(volumeHandle="group#used#container", volumeAttributes=IN_OTHER), {f"Secret other/{AZURE}"}),
+        (pv(volumeHandle="group#used#container##claims#", volumeAttributes=IN_OTHER | {"x": "y"}), BOTH_PLACES),
+        (pv(volumeHandle="unique", volumeAttributes=ACCOUNT | {"secretNamespace": "other"}), {f"Secret other/{AZURE}"}),
+        (pv(volumeHandle="unique", volumeAttributes={"storageaccountname": "used"}), EVERYWHERE),
+        (pv(volumeHandle="group#used#share"), EVERYWHERE),
+        (pv(volumeHandle="group#used"), set()),
+        (pv(volumeHandle="group##share"), set()),
+        (pv(volumeHandle=7, volumeAttributes=None), set()),
+        (attached(volumeHandle=HANDLE, volumeAttributes=IN_OTHER), BOTH_PLACES),
+        (inline(ACCOUNT | {"secretNamespace": "other"}), HERE),
+        (inline({"STORAGEACCOUNT": "used"}), HERE),
+        (storage_class(ACCOUNT | {"secretNamespace": "other"}), {f"Secret other/{AZURE}"}),
+        (storage_class(ACCOUNT | {"secretNamespace": "${pvc.namespace}"}), EVERYWHERE),
+        (storage_class(ACCOUNT), EVERYWHERE),
+        (storage_class({"storageAccount": "${account}"}), {"Secret */azure-storage-account-*-secret"}),
+        (snapshot("status.snapshotHandle", "group#used#share###2026-01-01T00:00:00.0000000Z"), EVERYWHERE),
+    ],
+    ids=ascii,
+)
+def test_secret_of_an_azure_volume_is_named_after_its_storage_account(row, expected):
+    assert {one for one in names(row) if "azure" in one} == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (pv(volumeAttributes=[]), {"Secret */*"}),
+        (pv(volumeAttributes={"storageAccount": 7}), {"Secret */*"}),
+        (inline("used"), {"Secret ci/*"}),
+        (storage_class([]), {"Secret */*"}),
+        (pv(volumeAttributes={"storageAccount": None}), set()),
+    ],
+    ids=ascii,
+)
+def test_malformed_attributes_of_a_volume_make_the_answer_unknown(row, expected):
+    assert problems(row) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""Find what a k8s-sidecar container reads: it selects Secrets and ConfigMaps by a label that its variables name.
+
+kiwigrid/k8s-sidecar `src/sidecar.py`: `LABEL` is the key, `LABEL_VALUE` the value, and any value counts without it.
+`RESOURCE` is `configmap`, `secret` or `both`. `NAMESPACE` is a list with commas, or `ALL`. The charts of Grafana and
+Jenkins run it. A mirror may rename the image, so a container with both required variables counts, too.
+
+A variable whose value is not in the container, such as one with `valueFrom`, may have any value.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shared.core.objects import get_text
+from shared.core.references.field_values import Keys, Origin
+from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
+from shared.core.references.selectors import read_selector
+
+_IMAGE = re.compile(r"(?:^|[/-])k8s-sidecar(?:[:@]|$)")
+_REQUIRED = frozenset({"LABEL", "FOLDER"})
+_KINDS = {"configmap": (TargetKind.CONFIG_MAP,), "secret": (TargetKind.SECRET,)}
+_NAMESPACE = re.compile(r"[a-z0-9][-a-z0-9]*")
+_VARIABLE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
+
+Values = Mapping[str, str | None]
+"""The values of the variables of a container; None for one that is not in the container."""
+
+
+def read_sidecar(origin: Origin, container: Any, keys: Keys) -> Iterator[Reference]:
+    """The references by the label that a container selects by, if it is a k8s-sidecar. Total.
+
+    Args:
+        origin: The object that has the container.
+        container: The container.
+        keys: Where it is.
+    """
+    if not isinstance(container, dict):
+        yield from origin.unreadable(BOTH, keys, container, crosses=False)
+        return
+    values = _read_values(container.get("env"), origin.home)
+    has_more = bool(container.get("envFrom"))
+    if not _REQUIRED.issubset(values) and not _IMAGE.search(get_text(container, "image")):
+        return
+    if "LABEL" not in values and not has_more:  # it ends at once
+        return
+    unset = None if has_more else ""
+    selector = read_selector(_as_selector(values.get("LABEL", unset), values.get("LABEL_VALUE", unset)))
+    kinds = _KINDS.get(values.get("RESOURCE", None if has_more else "configmap") or "", BOTH)
+    at = (*keys, "env" if "LABEL" in values else "envFrom")
+    for place in _read_places(values.get("NAMESPACE", None if has_more else origin.home)):
+        if selector.requirements:
+            yield from (origin.refer(kind, place, ANY, at, selector) for kind in kinds)
+        else:
+            yield from origin.unreadable_in(place, kinds, at, values.get("LABEL"), expected="the label in LABEL")
+
+
+def _read_values(env: Any, home: str) -> Values:
+    """The values of the variables, as the kubelet expands them: `$(NAME)` is the value of a variable before."""
+    values: dict[str, str | None] = {}
+    for one in env if isinstance(env, list) else ():
+        name = one.get("name") if isinstance(one, dict) else None
+        if isinstance(name, str):
+            values[name] = _read_value(one, home, values)
+    return values
+
+
+def _read_value(variable: Mapping[str, Any], home: str, before: Values) -> str | None:
+    source, value = variable.get("valueFrom"), variable.get("value")
+    if source is not None:
+        return home if get_text(source, "fieldRef.fieldPath") == "metadata.namespace" else None
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return None
+    return _VARIABLE.sub(lambda found: before.get(found[1]) or found[0], value)
+
+
+def _as_selector(key: str | None, value: str | None) -> Any:
+    if key and value:
+        return {"matchLabels": {key: value}}
+    return {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+
+
+def _read_places(text: str | None) -> tuple[str, ...]:
+    """The namespaces of a list with commas; any if one of them is unknown, or `ALL`."""
+    places = tuple(dict.fromkeys(one.strip() for one in (text or ANY).split(",")))
+    return places if all(map(_NAMESPACE.fullmatch, places)) else (ANY,)
