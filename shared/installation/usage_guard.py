@@ -30,13 +30,14 @@ from shared.core.unused.field_writes import (
 from shared.core.unused.never_collected import (
     ANNOTATIONS_READ,
     CLUSTER_CONFIG_MAPS,
+    LABEL_VALUES_READ,
     LABELS_READ,
     LEADER,
-    NAMES_READ,
     SECRET_TYPES,
     SERVICE_ACCOUNT_NAME,
     SYSTEM_NAMESPACES,
 )
+from shared.core.unused.read_by_name import NAMES_READ
 from shared.installation.delete_guard import Guarded, binds, guard_name, kept, make_guard
 from shared.installation.kind_manifests import Manifest, label_of
 from shared.installation.rbac import WRITERS
@@ -182,6 +183,8 @@ def _never_collected(rule: KindRule) -> _Validations:
     yield f"!({name} in {list_of(sorted(NAMES_READ[rule.kind]))})", "read by name: a controller reads the object"
     labels = f"{list_of(sorted(LABELS_READ))}.exists(key, key in {_OLD_LABELS})"
     yield f"!({labels})", "read by label: a controller finds the object by its label"
+    values = " || ".join(f"{_OLD_LABELS}[?'{key}'].orValue('') == '{one}'" for key, one in LABEL_VALUES_READ.items())
+    yield f"!({values})", "read by label: a controller finds the object by the value of its label"
     copied = f"{list_of(sorted(ANNOTATIONS_READ))}.exists(key, key in {_OLD_ANNOTATIONS})"
     yield f"!({copied})", "read by annotation: a controller copies the object"
     if rule is SECRETS:

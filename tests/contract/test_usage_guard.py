@@ -104,6 +104,7 @@ KEPT = {
     "type": ("secrets", {"type": "helm.sh/release.v1"}),
     "service account token": ("secrets", {"metadata": {"annotations": {"kubernetes.io/service-account.name": "x"}}}),
     "read by label": ("secrets", {"metadata": {"labels": {"argocd.argoproj.io/secret-type": "cluster"}}}),
+    "the value of its label": ("secrets", {"metadata": {"labels": {"app.kubernetes.io/part-of": "argocd"}}}),
     "leader election": (
         "configmaps",
         {"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{}"}}},
@@ -125,6 +126,7 @@ def test_object_that_is_never_collected_is_kept(admin, usage, namespace, why):
         ("configmaps", "openshift-service-ca.crt", "cluster config"),
         ("configmaps", "argocd-cm", "read by name"),
         ("secrets", "argocd-secret", "read by name"),
+        ("secrets", "velero-repo-credentials", "read by name"),
         ("configmaps", "ttl-after-finished-state", "read by name"),
     ],
 )

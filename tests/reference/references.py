@@ -5,11 +5,12 @@ from shared.core.references.pod_spec import POD_SPEC_FIELDS
 from shared.core.unused.never_collected import (
     ANNOTATIONS_READ,
     CLUSTER_CONFIG_MAPS,
+    LABEL_VALUES_READ,
     LABELS_READ,
-    NAMES_READ,
     SECRET_TYPES,
     SYSTEM_NAMESPACES,
 )
+from shared.core.unused.read_by_name import NAME_READERS
 from shared.core.unused.unused_reasons import UnusedReason
 from tests.reference.texts import code, fill, members, table
 
@@ -76,8 +77,17 @@ def _never():
         ("ConfigMaps named " + _codes(CLUSTER_CONFIG_MAPS), code(UnusedReason.CLUSTER_CONFIG)),
         ("ConfigMaps with the annotation of a leader election", code(UnusedReason.LEADER_ELECTION)),
         ("ConfigMaps of Knative named `config-*`", code(UnusedReason.READ_BY_NAME)),
-        *((f"{kind}s named {_codes(names)}", code(UnusedReason.READ_BY_NAME)) for kind, names in NAMES_READ.items()),
+        *(
+            (f"{kind}s that {one.reader} reads: {_codes(names)}", code(UnusedReason.READ_BY_NAME))
+            for one in NAME_READERS
+            for kind, names in (("ConfigMap", one.config_maps), ("Secret", one.secrets))
+            if names
+        ),
         ("With one of the labels " + _codes(LABELS_READ), code(UnusedReason.READ_BY_LABEL)),
+        *(
+            (f"With the label {code(f'{key}: {value}')}", code(UnusedReason.READ_BY_LABEL))
+            for key, value in LABEL_VALUES_READ.items()
+        ),
         ("With one of the annotations " + _codes(ANNOTATIONS_READ), code(UnusedReason.READ_BY_LABEL)),
         ("With a finalizer", code(UnusedReason.FINALIZED)),
         ("With an owner reference", code(UnusedReason.OWNED)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from shared.core.objects import get_in, get_text
 from shared.core.unused.field_writes import has_managed_field
+from shared.core.unused.read_by_name import NAMES_READ
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
@@ -17,6 +18,7 @@ SECRET_TYPES: Mapping[str, Reason] = {
     "kubernetes.io/service-account-token": Reason.SERVICE_ACCOUNT_TOKEN,
     "bootstrap.kubernetes.io/token": Reason.BOOTSTRAP_TOKEN,
     "cluster.x-k8s.io/secret": Reason.READ_BY_LABEL,
+    "kubernetes.io/rook": Reason.READ_BY_NAME,  # rook/rook pkg/operator/k8sutil: keys of Ceph, one name for each daemon
     "mirror.linkerd.io/remote-kubeconfig": Reason.READ_BY_LABEL,
 }
 """The types of Secrets that are never deleted."""
@@ -33,26 +35,6 @@ CLUSTER_CONFIG_MAPS = frozenset(
     }
 )
 
-NAMES_READ: Mapping[str, frozenset[str]] = {
-    "ConfigMap": frozenset(
-        {
-            "argocd-cm",
-            "argocd-cmd-params-cm",
-            "argocd-gpg-keys-cm",
-            "argocd-notifications-cm",
-            "argocd-rbac-cm",
-            "artifact-repositories",
-            "config-defaults",
-            "config-observability",
-            "feature-flags",
-            "ttl-after-finished-state",
-            "workflow-controller-configmap",
-        }
-    ),
-    "Secret": frozenset({"argocd-secret", "argocd-initial-admin-secret", "argocd-notifications-secret"}),
-}
-"""Names that a controller reads, by kind; it looks in its own namespace, or in each one."""
-
 LABELS_READ = frozenset(
     {
         "applyset.kubernetes.io/id",
@@ -60,18 +42,22 @@ LABELS_READ = frozenset(
         "cli-utils.sigs.k8s.io/inventory-id",
         "cert-manager.io/next-private-key",
         "cluster.x-k8s.io/cluster-name",
+        "common.k8s.elastic.co/type",
         "config.openshift.io/inject-trusted-cabundle",
+        "eck.k8s.elastic.co/owner-kind",
         "grafana_alert",
         "grafana_dashboard",
         "grafana_datasource",
         "grafana_notifier",
         "grafana_plugin",
+        "istio.argoproj.io/primary-cluster",
         "istio/multiCluster",
         "jenkins.io/credentials-type",
         "kapp.k14s.io/is-app",
         "kapp.k14s.io/is-app-change",
         "katib.kubeflow.org/component",
         "kiali.io/multiCluster",
+        "license.k8s.elastic.co/scope",
         "loki_rule",
         "openpolicyagent.org/data",
         "openpolicyagent.org/policy",
@@ -79,13 +65,23 @@ LABELS_READ = frozenset(
         "strimzi.io/cluster",
         "tfstate",
         "velero.io/plugin-config",
+        "velero.io/resource-usage",
         "workflows.argoproj.io/configmap-type",
     }
 )
 """Labels by which a controller or a tool finds objects to which nothing refers.
 
 The sidecars of Grafana and Loki load the objects with a label. kapp, `kubectl apply --applyset`, kpt and Terraform find
-what they have applied by it, and Katib its trial templates.
+what they have applied by it, and Katib its trial templates. ECK (elastic/cloud-on-k8s pkg/controller/common) finds its
+licenses by it, and Secrets that it made without an owner reference. Argo Rollouts (argoproj/argo-rollouts utils/istio)
+finds the Secret of Istio's primary cluster, and Velero (pkg/restore) the results of uploads.
+"""
+
+LABEL_VALUES_READ: Mapping[str, str] = {"app.kubernetes.io/part-of": "argocd"}
+"""Labels that count with one value only.
+
+Argo CD reads all objects with this label, and resolves `$NAME:KEY` in its settings only in Secrets that have it:
+argoproj/argo-cd util/settings/settings.go.
 """
 
 ANNOTATIONS_READ = frozenset(
@@ -147,6 +143,8 @@ def _of_both(obj: Any) -> Reason | None:
         return Reason.HELM_RELEASE
     if get_text(obj, "metadata.name") in NAMES_READ.get(get_text(obj, "kind"), ()):
         return Reason.READ_BY_NAME
+    if any(labels.get(key) == value for key, value in LABEL_VALUES_READ.items()):
+        return Reason.READ_BY_LABEL
     if not LABELS_READ.isdisjoint(labels) or not ANNOTATIONS_READ.isdisjoint(_mapping(obj, "metadata.annotations")):
         return Reason.READ_BY_LABEL
     if get_in(obj, "metadata.ownerReferences") not in (None, []):

@@ -13,9 +13,12 @@ import yaml
 from shared.core.references.carrier import Carrier
 from shared.core.references.reading import read_references
 from shared.core.references.reference import TargetKind
-from shared.core.references.target_names import name_targets
+from shared.core.references.reference_index import ReferenceIndex
+from shared.core.references.target_names import name_targets, names_of
+from shared.core.unused.never_collected import find_never_collected
 from tests.builders import FIXTURES
 from tests.references import AZURE, EXISTING, at_path, carrying, names, names_by_rule, problems, read, text_of
+from tests.unused import config_map, secret
 
 OBJECTS = list(yaml.safe_load_all((FIXTURES / "references" / "objects.yaml").read_text()))
 
@@ -242,3 +245,88 @@ def test_annotations_and_owners_of_permissions_count_and_those_of_kinds_that_ref
 
     assert names(by_annotation) == expected
     assert names(by_owner) == expected - {"Secret ci/used"}
+
+
+JENKINS = """
+- apiVersion: apps/v1
+  kind: StatefulSet
+  metadata: {name: jenkins, namespace: ci}
+  spec:
+    template:
+      spec:
+        containers:
+        - {name: jenkins, image: "jenkins/jenkins:lts", env: [{name: CASC_JENKINS_CONFIG, value: /var/casc_configs}]}
+        - name: config-reload
+          image: docker.io/kiwigrid/k8s-sidecar:1.30.7
+          env:
+          - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+          - {name: LABEL, value: jenkins-config}
+          - {name: FOLDER, value: /var/casc_configs}
+          - {name: NAMESPACE, value: ci}
+          - {name: REQ_URL, value: "http://localhost:8080/reload/?token=$(POD_NAME)"}
+"""
+KYVERNO = """
+- apiVersion: kyverno.io/v1
+  kind: ClusterPolicy
+  metadata: {name: share}
+  spec:
+    rules:
+    - name: share
+      match: {any: [{resources: {kinds: [Namespace]}}]}
+      exclude: {any: [{resources: {namespaces: [kube-system, staging]}}]}
+      generate:
+        namespace: "{{request.object.metadata.name}}"
+        synchronize: true
+        cloneList:
+          namespace: staging
+          kinds: [v1/Secret, v1/ConfigMap]
+          selector: {matchLabels: {shared: "true"}}
+"""
+ARGO_CD = """
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm, namespace: argocd}}
+"""
+PART_OF = {"app.kubernetes.io/part-of": "argocd"}
+
+
+@pytest.mark.parametrize(
+    ("carriers", "used", "unused"),
+    [
+        (
+            JENKINS,
+            [
+                config_map("jenkins-casc", labels={"app.kubernetes.io/name": "jenkins", "jenkins-config": "true"}),
+                config_map("pipelines", labels={"jenkins-config": "no"}),
+            ],
+            [config_map("stale"), secret("stale", labels={"jenkins-config": "true"})],
+        ),
+        (
+            KYVERNO,
+            [
+                secret("login", namespace="staging", labels={"shared": "true"}),
+                config_map("bootstrap", namespace="staging", labels={"shared": "true", "team": "a"}),
+            ],
+            [
+                config_map("stale", namespace="staging"),
+                config_map("private", namespace="staging", labels={"shared": "false"}),
+                secret("login", namespace="ci", labels={"shared": "true"}),
+            ],
+        ),
+        (
+            ARGO_CD,
+            [secret("sso", namespace="argocd", labels=PART_OF), config_map("argocd-cm", namespace="argocd")],
+            [config_map("stale", namespace="argocd"), secret("stale", namespace="argocd", labels={"app": "argocd"})],
+        ),
+    ],
+    ids=["sidecar", "policy", "operator"],
+)
+def test_object_that_a_controller_reads_by_its_label_is_used_and_any_other_is_not(carriers, used, unused):
+    targets = names_of([*used, *unused])
+    index = ReferenceIndex(one for obj in yaml.safe_load(carriers) for one in read(obj, targets))
+
+    def is_kept(obj):
+        metadata = obj["metadata"]
+        found = index.find(obj["kind"], metadata["namespace"], metadata["name"], metadata.get("labels"))
+        return bool(found) or find_never_collected(obj) is not None
+
+    assert [is_kept(obj) for obj in used] == [True] * len(used)
+    assert [is_kept(obj) for obj in unused] == [False] * len(unused)

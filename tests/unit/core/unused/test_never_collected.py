@@ -9,6 +9,7 @@ import pytest
 from shared.adapters.kubernetes.creation import FIELD_MANAGER
 from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, UnknownChangeError
 from shared.core.unused.never_collected import ANNOTATIONS_READ, LABELS_READ, find_never_collected
+from shared.core.unused.read_by_name import NAME_READERS, NAMES_READ
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 from shared.safeguards.state_schema import NAME
 from tests.builders import LONG_AGO, having, without
@@ -24,18 +25,22 @@ LABELS = [
     "cli-utils.sigs.k8s.io/inventory-id",
     "cert-manager.io/next-private-key",
     "cluster.x-k8s.io/cluster-name",
+    "common.k8s.elastic.co/type",
     "config.openshift.io/inject-trusted-cabundle",
+    "eck.k8s.elastic.co/owner-kind",
     "grafana_alert",
     "grafana_dashboard",
     "grafana_datasource",
     "grafana_notifier",
     "grafana_plugin",
+    "istio.argoproj.io/primary-cluster",
     "istio/multiCluster",
     "jenkins.io/credentials-type",
     "kapp.k14s.io/is-app",
     "kapp.k14s.io/is-app-change",
     "katib.kubeflow.org/component",
     "kiali.io/multiCluster",
+    "license.k8s.elastic.co/scope",
     "loki_rule",
     "openpolicyagent.org/data",
     "openpolicyagent.org/policy",
@@ -43,7 +48,72 @@ LABELS = [
     "strimzi.io/cluster",
     "tfstate",
     "velero.io/plugin-config",
+    "velero.io/resource-usage",
     "workflows.argoproj.io/configmap-type",
+]
+
+OF_ARGO_CD = {"app.kubernetes.io/part-of": "argocd"}
+
+CONFIG_MAPS = [
+    "argo-rollouts-config",
+    "argo-rollouts-notification-configmap",
+    "argocd-app-controller-shard-cm",
+    "argocd-cm",
+    "argocd-cmd-params-cm",
+    "argocd-gpg-keys-cm",
+    "argocd-notifications-cm",
+    "argocd-rbac-cm",
+    "argocd-ssh-known-hosts-cm",
+    "argocd-tls-certs-cm",
+    "artifact-repositories",
+    "config-defaults",
+    "config-observability",
+    "elastic-licensing",
+    "elastic-operator-uuid",
+    "external-cluster-user-command",
+    "feature-flags",
+    "kubernetes-dashboard-settings",
+    "node-agent-config",
+    "osd-migration-config",
+    "rook-ceph-csi-config",
+    "rook-ceph-csi-mapping-config",
+    "rook-ceph-mon-endpoints",
+    "rook-ceph-operator-config",
+    "rook-ceph-osd-env-override",
+    "rook-ceph-pdbstatemap",
+    "rook-config-override",
+    "ttl-after-finished-state",
+    "workflow-controller-configmap",
+]
+
+SECRETS = [
+    "argo-rollouts-notification-secret",
+    "argocd-initial-admin-secret",
+    "argocd-notifications-secret",
+    "argocd-redis",
+    "argocd-secret",
+    "argocd-server-tls",
+    "cloud-credentials",
+    "datadog",
+    "elastic-webhook-server-cert",
+    "influxdb",
+    "kubernetes-dashboard-certs",
+    "kubernetes-dashboard-csrf",
+    "kubernetes-dashboard-key-holder",
+    "newrelic",
+    "rgw-admin-ops-user",
+    "rook-ceph-admin-keyring",
+    "rook-ceph-config",
+    "rook-ceph-crash-collector-keyring",
+    "rook-ceph-dashboard-password",
+    "rook-ceph-exporter-keyring",
+    "rook-ceph-mon",
+    "rook-ceph-mons-keyring",
+    "rook-ceph-operator-creds",
+    "trial-status",
+    "velero-repo-credentials",
+    "velero-restic-credentials",
+    "wavefront-api-tokens",
 ]
 
 CASES = [
@@ -108,10 +178,11 @@ CASES = [
     ("Helm 3 in a ConfigMap", config_map(labels={"owner": "helm"}), Reason.HELM_RELEASE),
     ("Helm 2", config_map(labels={"OWNER": "TILLER"}), Reason.HELM_RELEASE),
     ("our shared state", config_map(NAME), Reason.READ_BY_NAME),
-    ("Argo CD", secret("argocd-secret"), Reason.READ_BY_NAME),
-    ("Argo CD", config_map("argocd-cm"), Reason.READ_BY_NAME),
-    ("Argo CD", config_map("argocd-notifications-cm"), Reason.READ_BY_NAME),
-    ("Argo CD", secret("argocd-notifications-secret"), Reason.READ_BY_NAME),
+    ("Argo CD by label", secret("corp-sso", labels=OF_ARGO_CD), Reason.READ_BY_LABEL),
+    ("Argo CD by label", config_map("theme", labels=OF_ARGO_CD), Reason.READ_BY_LABEL),
+    ("Rook by type", secret("rook-ceph-osd-encryption-key-data-0", of_type="kubernetes.io/rook"), Reason.READ_BY_NAME),
+    *((f"name of {name}", config_map(name), Reason.READ_BY_NAME) for name in CONFIG_MAPS),
+    *((f"name of {name}", secret(name), Reason.READ_BY_NAME) for name in SECRETS),
     *(
         (f"label {label}", one(labels={label: "x"}), Reason.READ_BY_LABEL)
         for one in (secret, config_map)
@@ -122,6 +193,10 @@ CASES = [
     ("any", secret(of_type="kubernetes.io/tls"), None),
     ("any", secret(ownerReferences=[]), None),
     ("a name of the other kind", secret("kube-root-ca.crt"), None),
+    ("a name of the other kind", secret("argo-rollouts-config"), None),
+    ("a name of the other kind", config_map("velero-repo-credentials"), None),
+    ("a label like that of Argo CD", secret(labels={"app.kubernetes.io/part-of": "argocd-demo"}), None),
+    ("a label like that of Argo CD", secret(labels={"app.kubernetes.io/name": "argocd"}), None),
     ("a name like those of Knative", config_map("config-7f9c2"), None),
     ("a name like those of Knative", config_map("settings", namespace="knative-serving"), None),
     ("a label like that of Helm", config_map(labels={"owner": "web"}), None),
@@ -141,8 +216,16 @@ def test_object_is_unknown_if_its_writers_cannot_be_read(fields):
         find_never_collected(having(config_map(), "metadata.managedFields", fields))
 
 
-def test_each_label_has_a_case():
+def test_each_label_and_each_name_has_a_case():
     assert {*LABELS} == LABELS_READ
+    assert {"ConfigMap": {*CONFIG_MAPS}, "Secret": {*SECRETS}} == NAMES_READ
+
+
+def test_names_and_their_readers_are_sorted():
+    listed = [[one.reader for one in NAME_READERS], *((*one.config_maps,) for one in NAME_READERS)]
+
+    for names in (*listed, *((*one.secrets,) for one in NAME_READERS)):
+        assert [*names] == sorted(names)
 
 
 def test_managers_of_marks_write_nothing_else():
