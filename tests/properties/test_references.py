@@ -140,6 +140,43 @@ def test_long_text_has_the_words_of_a_short_one(text, place):
     assert short <= found(carrying("example.com/v1", "Gizmo", ("spec.text", long)))
 
 
+SOURCE = {"configMapKeyRef": {"name": "absent", "key": "x"}}
+READ_FROM = {"NAMESPACE": ["ci", "other", "ci,other", "ALL"], "LABEL_VALUE": ["", "web", "db"]}
+READ_FROM |= {"RESOURCE": ["configmap", "secret", "both"], "LABEL": ["app", "tier"]}
+environments = st.fixed_dictionaries({}, optional={name: st.sampled_from(ones) for name, ones in READ_FROM.items()})
+
+
+def is_selected(variables, namespace, kind, labels):
+    """What a k8s-sidecar in the namespace ci reads."""
+    place, key = variables.get("NAMESPACE", "ci"), variables.get("LABEL")
+    value, resource = variables.get("LABEL_VALUE"), variables.get("RESOURCE", "configmap")
+    is_place = place == "ALL" or namespace in place.split(",")
+    is_kind = resource in ("both", kind.lower())
+    return is_place and is_kind and key in labels and (not value or labels[key] == value)
+
+
+@given(
+    environments,
+    st.sets(st.sampled_from([*READ_FROM])),
+    st.booleans(),
+    st.sampled_from(["ci", "other"]),
+    st.sampled_from(["Secret", "ConfigMap"]),
+    st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["web", "db"])),
+)
+def test_object_that_a_sidecar_reads_is_never_unused(variables, hidden, is_one_source, namespace, kind, labels):
+    """Also if some of its variables are hidden: their values are in other objects."""
+    given_here = {name: one for name, one in variables.items() if name not in hidden}
+    env = [{"name": name, "value": one} for name, one in given_here.items()]
+    env += [] if is_one_source else [{"name": name, "valueFrom": SOURCE} for name in variables.keys() & hidden]
+    from_one = [{"configMapRef": {"name": "absent"}}] if is_one_source and variables.keys() & hidden else []
+    container = {"name": "sc", "image": "kiwigrid/k8s-sidecar:1", "env": env, "envFrom": from_one}
+    index = ReferenceIndex(read(carrying("v1", "Pod", ("spec.containers[*]", container))))
+
+    kept = index.find(kind, namespace, "any", labels)
+    assert kept or not is_selected(variables, namespace, kind, labels)
+    assert hidden or bool(kept) == is_selected(variables, namespace, kind, labels)
+
+
 patterns = st.sampled_from(["${x}/use${y}", "use${y}", "other/use${y}", "${x}", "c${x}/web-${y}", "ci/used", "used"])
 
 
