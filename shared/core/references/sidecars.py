@@ -8,7 +8,7 @@ A variable whose value is not in the container, such as one with `valueFrom`, ma
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.core.objects import get_text
@@ -17,7 +17,7 @@ from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.selectors import read_selector
 
 _IMAGE = re.compile(r"(?:^|[/-])k8s-sidecar(?:[:@]|$)")
-_REQUIRED = frozenset({"LABEL", "FOLDER"})
+_REQUIRED = ("LABEL", "FOLDER")
 _KINDS = {"configmap": (TargetKind.CONFIG_MAP,), "secret": (TargetKind.SECRET,)}
 _NAMESPACE = re.compile(r"[a-z0-9][-a-z0-9]*")
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
@@ -37,10 +37,11 @@ def read_sidecar(origin: Origin, container: Any, keys: Keys) -> Iterator[Referen
     if not isinstance(container, dict):
         yield from origin.unreadable(BOTH, keys, container, crosses=False)
         return
-    values = _read_values(container.get("env"), origin.home)
-    has_more = bool(container.get("envFrom"))
-    if not _REQUIRED.issubset(values) and not _IMAGE.search(get_text(container, "image")):
+    env, has_more = container.get("env"), bool(container.get("envFrom"))
+    variables = [one for one in env if isinstance(one, dict)] if isinstance(env, list) else []
+    if not _has_required(variables) and not _IMAGE.search(_text_of(container.get("image"))):
         return
+    values = _read_values(variables, origin.home)
     if "LABEL" not in values and not has_more:  # it ends at once
         return
     unset = None if has_more else ""
@@ -54,14 +55,21 @@ def read_sidecar(origin: Origin, container: Any, keys: Keys) -> Iterator[Referen
             yield from origin.unreadable_in(place, kinds, at, values.get("LABEL"), expected="the label in LABEL")
 
 
-def _read_values(env: Any, home: str) -> Values:
+def _has_required(variables: Sequence[Mapping[str, Any]]) -> bool:
+    return all(any(one.get("name") == name for one in variables) for name in _REQUIRED)
+
+
+def _read_values(variables: Sequence[Mapping[str, Any]], home: str) -> Values:
     """The values of the variables, as the kubelet expands them: `$(NAME)` is the value of a variable before."""
     values: dict[str, str | None] = {}
-    for one in env if isinstance(env, list) else ():
-        name = one.get("name") if isinstance(one, dict) else None
-        if isinstance(name, str):
+    for one in variables:
+        if name := _text_of(one.get("name")):
             values[name] = _read_value(one, home, values)
     return values
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _read_value(variable: Mapping[str, Any], home: str, before: Values) -> str | None:

@@ -6,6 +6,8 @@ Mutants that these tests were tried with; each makes at least one test fail:
   out; the text of a template is taken as a name; an empty selector selects by labels; a selector without namespaces
   crosses them
 - field_values.py: a name that is only a template names every object
+- shapes.py: the version or the group before a kind, the list with commas, `kinds` beside a namespace, or the namespace
+  beside a selector ignored; another field about namespaces ignored there
 """
 
 import pytest
@@ -69,7 +71,7 @@ def unknown(*parts, namespace="ci"):
             for group in ("v1/", "*/", "core/v1/", "*/v1/")
         ),
         ("spec.ref", {"kinds": ["v1/Secret", "v1/ConfigMap"], "selector": WEB}, {"Secret ci/*", "ConfigMap ci/*"}),
-        ("spec.ref", {"kinds": "v1/Pod, v1/ConfigMap", "selector": WEB}, {"ConfigMap ci/*"}),
+        ("spec.ref", {"kinds": "v1/ConfigMap, v1/Pod", "selector": WEB}, {"ConfigMap ci/*"}),
         ("spec.ref", {"kinds": ["secrets.example.com/v1/Vault"], "selector": WEB}, set()),
         ("spec.ref", {"kind": "v1/Secret", "selector": WEB}, {"Secret ci/*"}),
         ("spec.ref", {"resources": ["secrets.v1"], "selector": WEB}, {"Secret ci/*"}),
@@ -78,7 +80,9 @@ def unknown(*parts, namespace="ci"):
         ("spec.ref", {"kinds": ["v1/Secret"], "namespaces": ["ALL"], **WEB}, {"Secret */*"}),
         ("spec.ref", {"kinds": ["v1/Secret"], "namespace": "{{x}}", **WEB}, {"Secret */*", "Secret ci/*"}),
         ("spec.ref", {"kinds": ["v1/Secret"], "namespaces": {"any": True}, **WEB}, {"Secret */*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "namespace": "q", "namespaces": {"any": True}, **WEB}, {"Secret */*"}),
         ("spec.ref", {"kinds": ["v1/Secret"], "targetNamespace": "other", **WEB}, {"Secret */*"}),
+        ("spec.ref", {"kinds": ["v1/Secret"], "namespace": "q", "excludedNamespaces": ["r"], **WEB}, {"Secret */*"}),
         ("spec.certificateRefs", [{"name": NAME}], BOTH),
         ("spec.args", [f"--secret=other/{NAME}"], {"Secret other/*-key", "ConfigMap other/*-key"}),
         ('metadata.annotations["example.com/x"]', NAME, BOTH),
