@@ -41,6 +41,7 @@ LABELS = [
     "katib.kubeflow.org/component",
     "kiali.io/multiCluster",
     "license.k8s.elastic.co/scope",
+    "license.k8s.elastic.co/type",
     "loki_rule",
     "openpolicyagent.org/data",
     "openpolicyagent.org/policy",
