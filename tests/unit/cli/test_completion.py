@@ -11,10 +11,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from shared.cli.completion.cobra import complete
-from shared.cli.completion.index import INDEX
 from shared.cli.main import main
 from tests.builders import ROOT
-from tests.reference import completion
 from tests.unit.cli.test_cli_imports import CLIENTS, SERVERS, completing, imported
 
 

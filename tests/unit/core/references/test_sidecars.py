@@ -57,7 +57,7 @@ def deployment(one):
         ({"FOLDER": "/tmp"}, set()),
         ({}, set()),
     ],
-    ids=str,
+    ids=lambda value: None if isinstance(value, set) else str(value),
 )
 def test_sidecar_selects_the_kinds_and_the_namespaces_that_its_variables_name(variables, expected):
     assert {one for one in names(deployment(container(variables))) if one.endswith("/*")} == expected
