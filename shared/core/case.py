@@ -72,12 +72,13 @@ class Case:
         """Return whether an unfinished owner keeps it: by the kind rule, or because the object itself sets no TTL."""
         if not self.context.owner_unfinished or self.annotations.get("owner") == "ignore":
             return False
+        is_allowed = due.rule is not None and due.rule.on_owned == "delete"
         if self.rule.while_owner_unfinished == "keep":
-            return True
+            return not (is_allowed and self.context.owner_unknown)
         is_set_elsewhere = due.ttl is not None and (
             due.ttl.origin in ("inherited", "policy", "namespace") or self._is_shortened(due)
         )
-        return is_set_elsewhere and not (due.rule is not None and due.rule.on_owned == "delete")
+        return is_set_elsewhere and not is_allowed
 
     def _is_shortened(self, due: Due) -> bool:
         """Return whether max-ttl makes the object due sooner than its TTL: max-ttl is not set on the object itself."""

@@ -29,6 +29,8 @@ class Context:
         namespace: The object's Namespace; None if it was not read. A cluster-scoped kind needs none.
         owner_unfinished: Whether a controller owner exists that has not finished, or of which this is unknown.
             A caller that may delete must have checked it; a caller that only sets a timer may pass False.
+        owner_unknown: Whether the kind of that owner has no rule. Only then, `onOwned: delete` in a policy rule applies
+            to kinds with `whileOwnerUnfinished: keep`, too.
         aggregated: Whether an aggregated API server serves the kind, or may serve it: it may ignore the preconditions
             of a DELETE. A caller that only sets a timer may pass False.
         newer: How many objects of the same keepLast group finished later; None if they were not counted.
@@ -43,6 +45,7 @@ class Context:
     policy: Policy = NO_POLICY
     namespace: Namespace | None = None
     owner_unfinished: bool = False
+    owner_unknown: bool = False
     aggregated: bool = False
     newer: int | None = None
     inherited: InheritedFact | None = None

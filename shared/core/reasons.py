@@ -111,6 +111,7 @@ class Reason(StrEnum):
     """The controller owner of the object has not finished, or its state is unknown.
 
     Wait for the owner. To delete the object before its owner, set `ttlafterfinished.dev/owner: ignore` on the object.
+    If the kind of the owner has no kind rule, `onOwned: delete` in the policy rule that sets the TTL does the same.
     """
     DISPATCHED = "dispatched"
     """Another cluster created the object here, and still has to read its result.

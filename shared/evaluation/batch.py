@@ -20,6 +20,7 @@ from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
 from shared.core.decide import Context, Decision, Reason, decide
 from shared.core.finish import Finish
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, get_controller
@@ -28,6 +29,7 @@ from shared.core.ttl.inherited import InheritedFact
 from shared.errors import PermanentError
 from shared.evaluation.batch_groups import BatchGroups, LoopDecisions
 from shared.evaluation.decision_loop import FindFact, decide_with
+from shared.evaluation.owners import with_owner
 from shared.evaluation.quotas import KnownQuotas
 from shared.ports import Snapshot
 
@@ -83,11 +85,13 @@ class BatchEvaluator:
 
     Attributes:
         policies: Each object is evaluated under each policy.
+        kinds: All known kinds, enabled or not, since an owner may be of another kind.
         find_inherited: Reads the object from which another inherits its TTL; None if none can be read.
         find_archived: Finds out whether an archive has acknowledged an object; None if no archive can be reached.
     """
 
     policies: Sequence[Policy]
+    kinds: Catalogue
     find_inherited: FindInherited | None = None
     find_archived: FindArchived | None = None
     _cases: list[_BatchCase] = field(default_factory=list)
@@ -123,7 +127,7 @@ class BatchEvaluator:
         stored: list[LoopDecisions] = []
         stops: list[tuple[StopDecision, ...]] = []
         for policy, groups in zip(self.policies, self._groups, strict=True):
-            context = Context(policy, namespace, owner is not None, aggregated=aggregated)
+            context = with_owner(Context(policy, namespace, aggregated=aggregated), snapshot.obj, rule, self.kinds)
             run = partial(_run, find_fact, snapshot, rule, finish)
             decisions = await LoopDecisions.find(run, context)
             finish = decisions.usual[0].facts.finish

@@ -17,7 +17,7 @@ from shared.core.decide import Context, Decision, Expire, Ignore, Wait, decide, 
 from shared.core.facts import NOTHING_KNOWN
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_controller, get_text
+from shared.core.objects import get_text
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ranks import RankedObject
 from shared.errors import PermanentError
@@ -26,7 +26,7 @@ from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
 from shared.evaluation.fact_finder import FactFinder
 from shared.evaluation.lost_marks import LostMarks
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.owners import Owners
+from shared.evaluation.owners import Owners, with_owner
 from shared.evaluation.quotas import Quotas
 from shared.evaluation.ranks import Ranks
 from shared.evaluation.sent_warnings import SentWarnings
@@ -163,10 +163,9 @@ class Evaluator:
 
     def _first_context(self, snapshot: Snapshot, rule: KindRule) -> Context:
         """What is known without a read."""
-        name, owner = _namespace_of(snapshot.obj), get_controller(snapshot.obj)
-        return Context(
-            self.policy(), self.namespaces.get_cached(name), owner is not None, aggregated=rule.may_be_aggregated
-        )
+        namespace = self.namespaces.get_cached(_namespace_of(snapshot.obj))
+        known = Context(self.policy(), namespace, aggregated=rule.may_be_aggregated)
+        return with_owner(known, snapshot.obj, rule, self.kinds)
 
     def is_still_due(self, evaluation: AnyEvaluation, snapshot: Snapshot, rule: KindRule) -> bool:
         """Check, just before the DELETE or the stop, that the decision still holds.

@@ -1,11 +1,13 @@
 """Read the controller owners of objects: an owner that has not finished may keep its dependents."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from shared.core.facts import Context
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.objects import ObjectRef, get_controller
 from shared.errors import AbsentKindError, PermanentError
 from shared.evaluation.served import find_served
 from shared.ports import Cluster, Snapshot
@@ -79,6 +81,35 @@ class Owners:
         snapshot = await self.cluster.get(rule, ref)
         is_gone = snapshot is None or snapshot.ref.uid != ref.uid
         return FoundOwner(ref, rule, None if is_gone else snapshot)
+
+
+def with_owner(context: Context, obj: Any, rule: KindRule, kinds: Catalogue) -> Context:
+    """Add what the kind of the controller owner of an object shows, without a read.
+
+    An owner whose rule has `replacesFinished` does not keep a finished object. It does not matter whether that owner
+    exists: if it is gone, it does not keep the object either.
+
+    Args:
+        context: The facts that are known.
+        obj: The object.
+        rule: The object's kind.
+        kinds: All known kinds, enabled or not.
+    """
+    owner = get_controller(obj)
+    if owner is None:
+        return replace(context, owner_unfinished=False, owner_unknown=False)
+    is_replaced = _replaces_finished(owner, rule, kinds) and finish_of(obj, rule).finished is True
+    return replace(
+        context,
+        owner_unfinished=not is_replaced and is_unfinished_by_kind(owner, kinds) is not False,
+        owner_unknown=not kinds.of(owner.group, owner.kind),
+    )
+
+
+def _replaces_finished(owner: ObjectRef, rule: KindRule, kinds: Catalogue) -> bool:
+    """Return whether an owner replaces finished objects of a kind, by each rule of the owner's group and kind."""
+    rules = kinds.of(owner.group, owner.kind)
+    return bool(rules) and all(rule.name in one.replaces_finished for one in rules)
 
 
 def is_unfinished_by_kind(owner: ObjectRef, kinds: Catalogue) -> bool | None:

@@ -8,15 +8,17 @@ from typing import Any, get_args
 from shared.core.capacity import BEYOND_COUNT, FULL_PRESSURE, NO_PRESSURE, WITHIN_COUNT
 from shared.core.evaluate import evaluate
 from shared.core.facts import Context, Reason
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_controller, ref_of
 from shared.core.ranks import RankedBy, RankedObject, find_counted, find_pressed, find_ranked
+from shared.evaluation.owners import with_owner
 
 
-def rank_all(obj: Any, rule: KindRule, context: Context) -> Iterator[RankedObject]:
+def rank_all(obj: Any, rule: KindRule, context: Context, kinds: Catalogue) -> Iterator[RankedObject]:
     """Yield how the object is counted for each field of a policy rule that counts it."""
     for by in _fields(context, rule):
-        if ranked := rank_by(by, obj, rule, context):
+        if ranked := rank_by(by, obj, rule, context, kinds):
             yield ranked
 
 
@@ -33,7 +35,7 @@ def _fields(context: Context, rule: KindRule) -> Iterator[RankedBy]:
                 yield by
 
 
-def rank_by(by: RankedBy, obj: Any, rule: KindRule, context: Context) -> RankedObject | None:
+def rank_by(by: RankedBy, obj: Any, rule: KindRule, context: Context, kinds: Catalogue) -> RankedObject | None:
     """How the object is counted for one field of a policy rule; None if it is not."""
     ref, known = ref_of(obj), replace(context, owner_unfinished=False, counted=WITHIN_COUNT, pressure=NO_PRESSURE)
     if by == "keepLast":
@@ -42,8 +44,8 @@ def rank_by(by: RankedBy, obj: Any, rule: KindRule, context: Context) -> RankedO
     if by == "maxCount":
         return find_counted(ref, *evaluate(obj, rule, replace(known, counted=BEYOND_COUNT)))
     known = replace(known, pressure=FULL_PRESSURE)
-    owner = get_controller(obj)
-    if owner is not None:
-        reason, facts = evaluate(obj, rule, replace(known, owner_unfinished=True))
-        owner = owner if Reason.OWNER_UNFINISHED in (reason, *facts.unread) else None
+    owner, of_owner = None, with_owner(known, obj, rule, kinds)
+    if of_owner.owner_unfinished:
+        reason, facts = evaluate(obj, rule, of_owner)
+        owner = get_controller(obj) if Reason.OWNER_UNFINISHED in (reason, *facts.unread) else None
     return find_pressed(ref, *evaluate(obj, rule, known), owner=owner)

@@ -107,7 +107,7 @@ class Ranks:
             TryLaterError: The API server is busy or away.
             PermanentError: The API server refuses to list.
         """
-        ranked = rank_by(by, obj, rule, await self._known(obj, rule, context))
+        ranked = rank_by(by, obj, rule, await self._known(obj, rule, context), self.owners.kinds)
         return Rank(0) if ranked is None else (await self._listed(ranked, rule, context)).rank(ranked)
 
     async def press(
@@ -130,7 +130,7 @@ class Ranks:
             TryLaterError: The API server is busy or away.
             PermanentError: The API server refuses to list.
         """
-        ranked = rank_by("whenQuotaAbove", obj, rule, await self._known(obj, rule, context))
+        ranked = rank_by("whenQuotaAbove", obj, rule, await self._known(obj, rule, context), self.owners.kinds)
         if ranked is None or not pressure.excess(ranked.percent):
             return pressure, ()
         listed = await self._listed(ranked, rule, context, PRESSED_AGE_SECONDS_MAX)
@@ -200,7 +200,7 @@ class Ranks:
             page = await self.cluster.list_page(rule, namespace=namespace, continue_token=token)
             for obj in page.items:
                 listed.live += get_in(obj, "metadata.deletionTimestamp") is None
-                for ranked in rank_all(obj, rule, await self._known(obj, rule, context)):
+                for ranked in rank_all(obj, rule, await self._known(obj, rule, context), self.owners.kinds):
                     listed.by_uid[ranked.group[0], ranked.ref.uid] = ranked
                     listed.groups.add(ranked)
             token = page.continue_token

@@ -9,7 +9,7 @@ from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
 from shared.core.kinds.predicates import Predicate
 from shared.core.kinds.rule import Cleaner, KindRule, Outcome
 from shared.core.kinds.times import CelTime, ConditionTime, FieldTime, FinishSource, LatestTime, TimeSource
-from shared.core.kinds.wording import any_of, describe_finished, describe_test
+from shared.core.kinds.wording import any_of, describe_finished, describe_replaced, describe_test
 
 _SOURCES = {
     FinishSource.FINISHING_CONDITION: "lastTransitionTime of the condition that finished it",
@@ -44,7 +44,7 @@ def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:
         "restored": [f"suspended, with {json.dumps(rule.create_suspended)}" if rule.create_suspended else ""],
         "opt-in": [f"{rule.opt_in}; {_OPT_IN}" if rule.opt_in else ""],
         "its owner": ["keeps it until the owner finishes" if rule.while_owner_unfinished == "keep" else ""],
-        "dependents": [_DEPENDENTS[rule.dependents]],
+        "dependents": [describe_replaced(rule) if rule.replaces_finished else _DEPENDENTS[rule.dependents]],
         "children": [_describe_children(rule)],
         "deleted": ["" if rule.never_finishes else f"with propagation {rule.propagation}"],
         "others": [_describe_cleaner(one) for one in rule.cleaners],

@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.preview import ObjectPreview
-from shared.cli.objects.related import Owner, describe_finish, find_related
+from shared.cli.objects.related import NO_RULE, Owner, describe_finish, find_related
 from shared.core.decide import Facts, Ignore, Reason
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds.catalogue import Catalogue
@@ -36,6 +36,7 @@ class KnownOwner:
     finish: Finish
 
 
+UNFINISHED = Finish(finished=False)
 NO_NAMESPACES: Mapping[str, Namespace] = MappingProxyType({})
 NO_OWNERS: Mapping[str, KnownOwner] = MappingProxyType({})
 
@@ -52,8 +53,9 @@ async def find_offline(
     """Decide about each document of a file, without a cluster.
 
     Owners, ranks, Namespaces and the objects that set inherited TTLs come from the file. An owner that is not in the
-    file counts as unfinished; a Namespace that is not in it counts as one without annotations. An object is kept if it
-    may inherit its TTL from one that is not in the file. Namespaces themselves are not in the result.
+    file counts as unfinished, unless its kind alone decides; a Namespace that is not in it counts as one without
+    annotations. An object is kept if it may inherit its TTL from one that is not in the file. Namespaces themselves are
+    not in the result.
 
     Args:
         documents: The documents, or some of them.
@@ -69,7 +71,7 @@ async def find_offline(
     here = [(get_text(obj, "metadata.uid"), obj, rule) for obj, rule in reversed(with_rules) if rule is not None]
     by_uid = {**{uid: KnownOwner(rule, finish_of(obj, rule)) for uid, obj, rule in here if uid in owning}, **owners}
     objects = [(obj, rule) for obj, rule in with_rules if not _is_namespace(obj)]
-    batch = BatchEvaluator([policy], partial(find_among, documents))
+    batch = BatchEvaluator([policy], kinds, partial(find_among, documents))
     for obj, rule in objects:
         if rule is not None:
             name = get_text(obj, "metadata.namespace")
@@ -89,20 +91,22 @@ async def find_offline(
         one = next(decided)
         (decision,), (stop,) = one.decisions, one.stops
         decision = with_own_deletion(decision, rule)
-        related = find_related(
-            obj, rule, decision.facts, owner=_find_owner(obj, by_uid), namespace=namespaces.get(one.ref.namespace)
-        )
+        controller, namespace = _find_owner(obj, by_uid, kinds), namespaces.get(one.ref.namespace)
+        related = find_related(obj, rule, decision.facts, owner=controller, namespace=namespace)
         found.append(ObjectPreview(one.ref, decision, now, related, stop))
     return found
 
 
-def _find_owner(obj: dict[str, Any], among: Mapping[str, KnownOwner]) -> Owner | None:
+def _find_owner(obj: dict[str, Any], among: Mapping[str, KnownOwner], kinds: Catalogue) -> Owner | None:
     """Find the controller owner of an object among the objects of the file."""
     ref = get_controller(obj)
     if ref is None:
         return None
-    known = among.get(ref.uid)
-    return Owner(ref, describe_finish(known.finish, known.rule) if known else "not in this file")
+    if known := among.get(ref.uid):
+        return Owner(ref, describe_finish(known.finish, known.rule))
+    rules = kinds.of(ref.group, ref.kind)
+    by_kind = [describe_finish(UNFINISHED, rule) for rule in rules if rule.never_finishes] if rules else [NO_RULE]
+    return Owner(ref, "; ".join(("not in this file", *by_kind[:1])))
 
 
 def find_namespaces(documents: Iterable[dict[str, Any]]) -> dict[str, Namespace]:

@@ -92,7 +92,7 @@ async def find_all(
     `archives` is asked if needed; `on_read` is called with the number of objects of each page.
     """
     lookups = ArchiveLookups(ArchiveCheck(archives)) if archives else None
-    batch = BatchEvaluator(policies, TtlSources(cluster).get, lookups.find if lookups else None)
+    batch = BatchEvaluator(policies, kinds, TtlSources(cluster).get, lookups.find if lookups else None)
     namespaces = Namespaces(cluster, only=namespace)
     quotas = Quotas(cluster)
     refused: list[tuple[KindRule, TtlError]] = []

@@ -13,7 +13,7 @@ from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.kinds.wording import Unfinished, explain_unfinished
+from shared.core.kinds.wording import Unfinished, describe_replaced, explain_unfinished
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, list_mappings
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
@@ -26,6 +26,9 @@ from shared.ports import Snapshot
 
 OWNERS_MAX = 8
 """The most owners that are read up the chain: Pod, TaskRun, PipelineRun and so on."""
+
+NO_RULE = "no kind rule says when it finishes; a policy rule with onOwned: delete does not wait for it"
+"""The state of an owner of an unknown kind."""
 
 _DELETED_LATER = frozenset(
     {Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING, Reason.NOT_ARCHIVED}
@@ -128,7 +131,7 @@ async def read_owner(obj: Mapping[str, Any], owners: Owners) -> Owner | None:
     if ref is None:
         return None
     if not owners.kinds.of(ref.group, ref.kind):
-        return Owner(ref, "no kind rule says when it finishes")
+        return Owner(ref, NO_RULE)
     try:
         found = await owners.find(ref)
     except TtlError as error:
@@ -145,7 +148,8 @@ def describe_finish(finish: Finish, rule: KindRule) -> str:
     """Say of an owner whether it has finished, when and how."""
     if rule.never_finishes:
         free = "; its dependents may be deleted" if rule.dependents == "free" else ""
-        return f"never finishes{free}"
+        replaced = f"; {describe_replaced(rule)}" if rule.replaces_finished else ""
+        return f"never finishes{free}{replaced}"
     if finish.finished is None:
         return "unknown whether it has finished"
     if not finish.finished:

@@ -62,10 +62,15 @@ file. The whole schema:
     createSuspended: {spec: {suspend: true}}   # the merge patch with which a new object does not run until a person
                                      #   removes these fields: `archive restore --suspended` needs it
     whileOwnerUnfinished: keep       # kept while its controller owner is unfinished, whichever source sets the TTL; or
-                                     #   delete (the default): kept then only if a policy or a namespace sets the TTL
+                                     #   delete (the default): kept then only if a policy or a namespace sets the TTL.
+                                     #   onOwned: delete in a policy rule applies to keep only if the kind of the owner
+                                     #   has no kind rule
     dependents: held                 # the default: objects that it controls are kept while it is unfinished; free: they
                                      #   may be deleted at any time; kept: they are kept while it exists, because it
                                      #   would create another
+    replacesFinished: [pods]         # kinds of which it counts unfinished objects only: those that it controls may be
+                                     #   deleted once they have finished, because it has replaced them. Running ones are
+                                     #   held. Not for an owner that creates another when a finished one is deleted
     children:                        # what it creates by itself or by its children, with owner references: an archive
                                      #   stores it too. An owner comes before what it owns: TaskRun, then Pod. Leave
                                      #   out what shows nothing about a run, such as Services and ConfigMaps
@@ -89,7 +94,7 @@ file. The whole schema:
 """
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -101,6 +106,9 @@ from shared.core.kinds.merge_patch import MergePatch
 from shared.core.kinds.native_ttl import NativeTtl
 from shared.core.kinds.predicates import ApiVersion, Path, Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, TimeSource, finish_sources
+
+KindName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
+"""The `name` of a kind rule: `pods`, `jobs.batch`."""
 
 
 class Outcome(StrEnum):
@@ -161,6 +169,7 @@ class KindRule(RuleModel):
     create_suspended: MergePatch | None = None
     while_owner_unfinished: Literal["keep", "delete"] = "delete"
     dependents: Literal["free", "held", "kept"] = "held"
+    replaces_finished: tuple[KindName, ...] = ()
     children: tuple[ChildKind, ...] = ()
     propagation: Literal["Background", "Foreground", "Orphan"] = "Background"
     preconditions: Literal["honoured"] | None = None
@@ -200,6 +209,12 @@ class KindRule(RuleModel):
                 raise PydanticCustomError("never", message)
         elif not self.finished or not self.finished_at:
             raise PydanticCustomError("finishes", "expected both finished and finishedAt, or neverFinishes")
+        return self
+
+    @model_validator(mode="after")
+    def _holds_what_it_replaces(self) -> Self:
+        if self.replaces_finished and self.dependents != "held":
+            raise PydanticCustomError("replaces", "expected no dependents beside replacesFinished, or dependents: held")
         return self
 
     @property

@@ -40,6 +40,11 @@ def describe_finished(when: FinishedWhen) -> Iterator[tuple[str, Outcome]]:
         yield from ((describe_test(case.when), case.outcome) for case in when.cases)
 
 
+def describe_replaced(rule: KindRule) -> str:
+    """`its finished pods may be deleted, since it has replaced them`, of an owner whose rule has `replacesFinished`."""
+    return f"its finished {any_of(rule.replaces_finished)} may be deleted, since it has replaced them"
+
+
 def any_of(values: Sequence[Any]) -> str:
     """`A, B or C`."""
     texts = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]

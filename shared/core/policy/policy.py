@@ -22,7 +22,8 @@ A policy is one YAML file:
         when: "object.spec.backoffLimit == 0"              # CEL over object, namespaceObject and outcome, not the time
         ttl: 1h                      # or never, or {succeeded: 1h, failed: 7d}
         propagation: Foreground      # needs ttl, maxCount, whenQuotaAbove or onDeadline: delete
-        onOwned: delete              # while the controller owner is unfinished; keep is the default
+        onOwned: delete              # while the controller owner is unfinished; keep is the default. Of Pods
+                                     # only if the kind of the owner has no kind rule
         jitter: 10m                  # a sweep spreads late deletions over this time; needs a ttl or a limit
         minAge: 10m                  # kept so long after the finish, whichever source sets a shorter TTL
         activeDeadline: 6h           # how long an unfinished object may run; or never. Not with age

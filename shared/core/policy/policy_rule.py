@@ -96,7 +96,8 @@ class PolicyRule(RuleModel):
         default=None,
         description="Whether an object is deleted, or stopped at its deadline, while its controller owner has not "
         "finished. Needs ttl, maxCount, whenQuotaAbove or activeDeadline. The default is keep. With delete, kinds "
-        "whose rule has whileOwnerUnfinished: keep, such as Pod, are still kept from deletion by a TTL or a limit.",
+        "whose rule has whileOwnerUnfinished: keep, such as Pod, are still kept from deletion by a TTL or a limit, "
+        "unless the owner is of a kind without a kind rule.",
     )
     on_dispatched: Literal["keep", "delete"] | None = Field(
         default=None,

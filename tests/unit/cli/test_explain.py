@@ -8,6 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
+from shared.cli.objects.related import NO_RULE
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from tests.builders import COMMAND, ago, annotated, having, job, namespace, owned_by, pod, runtime, trainjob
 
@@ -27,6 +28,7 @@ OPT_IN = {
     "optIn": "deleting it deletes the data",
     "notes": "A backup is data.",
 }
+REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "uid": "owner-uid"}}
 SERVICE = {"apiVersion": "example.com/v1", "kind": "Service", "metadata": {"name": "web", "uid": "owner-uid"}}
 BACKUP = {
     "apiVersion": "example.com/v1",
@@ -110,7 +112,13 @@ def test_explain_lists_other_cleaners_and_finalizers_in_one_column(explain):
         (job(uid="owner-uid", name="owner"), "has not finished"),
         (job(uid="owner-uid", name="owner", complete=ago(0)), "has finished at 2026-03-14T15:09:26Z, succeeded"),
         (SERVICE, "never finishes; its dependents may be deleted"),
+        (REPLICA_SET, "never finishes; its finished pods may be deleted, since it has replaced them"),
         (pod(), "not in this file"),
+        (having(REPLICA_SET, "apiVersion", "example.com/v1"), f"not in this file; {NO_RULE}"),
+        (
+            having(REPLICA_SET, "metadata.uid", "another"),
+            "not in this file; never finishes; its finished pods may be deleted, since it has replaced them",
+        ),
     ],
 )
 def test_explain_names_the_owner_and_its_state(explain, owner, state):

@@ -310,7 +310,7 @@ async def test_decision_about_archiving_knows_what_is_stored(bench):
 
 class TestBatch:
     async def decide(self, find_archived, obj=DUE, policy=None):
-        batch = BatchEvaluator([policy or archiving()], find_archived=find_archived)
+        batch = BatchEvaluator([policy or archiving()], Catalogue((JOB,)), find_archived=find_archived)
         evaluator = Bench().evaluator
         await batch.add(Snapshot(obj, NOW), JOB, await evaluator.namespaces.get("ci"))
 
@@ -340,7 +340,7 @@ class TestBatch:
         policy, find = archiving(maxCount=1, archive={"to": "main"}), bench.evaluator.archive_check.find
         old, new = job(complete=ago(60), uid="a", name="a"), job(complete=ago(30), uid="b", name="b")
         bench.archive.store(old, at=ago(20))
-        batch = BatchEvaluator([policy], find_archived=find)
+        batch = BatchEvaluator([policy], Catalogue((JOB,)), find_archived=find)
         home = await bench.evaluator.namespaces.get("ci")
         for one in (old, new):
             await batch.add(Snapshot(one, NOW), JOB, home)

@@ -22,6 +22,7 @@ from tests.builders import (
     namespace,
     owned_by,
     pod,
+    shipped_kinds,
     trainjob,
 )
 from tests.fakes import FakeCluster, FakeTelemetry
@@ -37,10 +38,10 @@ OWNER = {"name": "owner", "uid": "owner-uid", "namespace": "ci"}
 class Bench:
     """An evaluator over a fake API server."""
 
-    def __init__(self):
+    def __init__(self, kinds=KINDS):
         self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()
         self.policy = rules(minAge="0s")
-        self.evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, telemetry=self.telemetry)
+        self.evaluator = Evaluator(self.cluster, kinds, lambda: self.policy, telemetry=self.telemetry)
 
     async def decide(self, obj, rule=JOB):
         return await self.evaluator.decide(Snapshot(obj, NOW), rule)
@@ -200,6 +201,44 @@ async def test_owner_with_free_dependents_keeps_nothing():
 
     assert isinstance(await evaluator.decide(Snapshot(owned_by(DONE, "Job"), NOW), JOB), Expire)
     assert bench.cluster.calls == []
+
+
+class TestReplicaSets:
+    """The owner of a failed Pod does not exist here: its kind alone decides."""
+
+    EVICTED = owned_by(pod("Failed", containers=(ended(at=ago(60)),)), "ReplicaSet", api_version="apps/v1")
+
+    @pytest.mark.parametrize("source", ["annotation", "policy", "namespace"])
+    async def test_ttl_of_any_source_deletes_a_finished_pod_without_a_read_of_its_owner(self, source):
+        bench = Bench(shipped_kinds())
+        obj = annotated(self.EVICTED, ttl="1s") if source == "annotation" else self.EVICTED
+        if source == "policy":
+            bench.policy = rules(match={"kinds": ["pods"]}, ttl="1s")
+        if source == "namespace":
+            bench.cluster.put(namespace("ci", default_ttl="1s"))
+
+        assert isinstance(await bench.decide(obj, POD), Expire)
+        assert [call for call in bench.cluster.calls if call.verb == "get"] == []
+
+    async def test_deadline_of_a_policy_stops_no_running_pod(self):
+        bench = Bench(shipped_kinds())
+        bench.policy = rules(match={"kinds": ["pods"]}, activeDeadline="1s")
+        running = having(self.EVICTED, "status.phase", "Running")
+
+        found = await bench.evaluator.evaluate_stop(Snapshot(running, NOW), POD)
+
+        assert found.decision.reason is Reason.OWNER_UNFINISHED
+
+    async def test_rule_that_deletes_owned_objects_keeps_the_pods_of_a_running_job_and_of_a_node(self):
+        bench = Bench(shipped_kinds())
+        bench.policy = rules(match={"kinds": ["pods"]}, ttl="1s", onOwned="delete")
+        bench.cluster.put(job(name="owner", uid="owner-uid"))
+
+        for kind, api_version in [("Job", "batch/v1"), ("Node", "v1"), ("StatefulSet", "apps/v1")]:
+            obj = owned_by(self.EVICTED, kind, api_version=api_version)
+            assert (await bench.decide(obj, POD)).reason is Reason.OWNER_UNFINISHED, kind
+        obj = owned_by(self.EVICTED, "ReplicaSet", api_version="example.com/v1")
+        assert isinstance(await bench.decide(obj, POD), Expire)
 
 
 async def test_owner_that_is_unfinished_keeps_an_object_with_a_policy_ttl(bench):

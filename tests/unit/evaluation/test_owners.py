@@ -2,11 +2,12 @@
 
 import pytest
 
+from shared.core.facts import NOTHING_KNOWN
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef
 from shared.errors import AbsentKindError
-from shared.evaluation.owners import Owners, is_unfinished_by_kind
-from tests.builders import JOB, POD, ago, job
+from shared.evaluation.owners import Owners, is_unfinished_by_kind, with_owner
+from tests.builders import JOB, POD, ago, having, job, owned_by, pod, rule_of, shipped_kinds
 from tests.fakes import FakeCluster
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +24,59 @@ ENDLESS = JOB.model_copy(update={"never_finishes": "why"})
 )
 def test_owner_is_read_only_if_its_kind_does_not_decide(rules, unfinished):
     assert is_unfinished_by_kind(OWNER, Catalogue(rules)) is unfinished
+
+
+FAILED, RUNNING = pod("Failed"), pod("Running")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "obj", "unfinished", "unknown"),
+    [
+        ("apps/v1", "ReplicaSet", FAILED, False, False),
+        ("apps/v1", "ReplicaSet", pod("Succeeded"), False, False),
+        ("apps/v1beta2", "ReplicaSet", FAILED, False, False),
+        ("v1", "ReplicationController", FAILED, False, False),
+        ("apps/v1", "ReplicaSet", RUNNING, True, False),
+        ("apps/v1", "ReplicaSet", pod("Unknown"), True, False),
+        ("apps/v1", "ReplicaSet", pod(7), True, False),
+        ("apps/v1", "ReplicaSet", job(complete=ago(9)), True, False),
+        ("example.com/v1", "ReplicaSet", FAILED, True, True),
+        ("v1", "ReplicaSet", FAILED, True, True),
+        ("apps/v1", "ReplicationController", FAILED, True, True),
+        ("", "", FAILED, True, True),
+        ("apps/v1", "StatefulSet", FAILED, True, False),
+        ("apps/v1", "DaemonSet", FAILED, True, False),
+        ("apps/v1", "Deployment", FAILED, True, False),
+        ("v1", "Node", FAILED, True, False),
+        ("batch/v1", "Job", FAILED, True, False),
+        ("batch/v1", "CronJob", FAILED, False, False),
+    ],
+)
+def test_kind_of_an_owner_frees_only_what_it_has_replaced(api_version, kind, obj, unfinished, unknown):
+    owned = owned_by(obj, kind, api_version=api_version)
+    context = with_owner(NOTHING_KNOWN, owned, rule_of(obj), shipped_kinds())
+
+    assert (context.owner_unfinished, context.owner_unknown) == (unfinished, unknown)
+
+
+@pytest.mark.parametrize(("controller", "unfinished"), [("Job", True), ("ReplicaSet", False)])
+def test_only_the_controller_of_two_owners_counts(controller, unfinished):
+    versions = {"Job": "batch/v1", "ReplicaSet": "apps/v1"}
+    references = [
+        {"apiVersion": version, "kind": kind, "name": kind, "uid": kind, "controller": kind == controller}
+        for kind, version in versions.items()
+    ]
+    obj = having(FAILED, "metadata.ownerReferences", references)
+
+    assert with_owner(NOTHING_KNOWN, obj, POD, shipped_kinds()).owner_unfinished is unfinished
+
+
+def test_owner_replaces_finished_objects_only_if_each_rule_of_its_kind_says_so():
+    replica_set, *_ = shipped_kinds().of("apps", "ReplicaSet")
+    other = replica_set.model_copy(update={"replaces_finished": ()})
+    owned = owned_by(FAILED, "ReplicaSet", api_version="apps/v1")
+
+    assert with_owner(NOTHING_KNOWN, owned, POD, Catalogue((replica_set, other))).owner_unfinished
 
 
 async def test_found_owner_has_its_rule_and_its_object():

@@ -49,6 +49,14 @@ class TestSchema:
         with pytest.raises(ValidationError, match="beside neverFinishes"):
             KindRule.model_validate(RULE | {"neverFinishes": "it serves"})
 
+    @pytest.mark.parametrize("dependents", ["free", "kept"])
+    def test_rule_that_replaces_finished_objects_holds_the_running_ones(self, dependents):
+        replacing = RULE | {"replacesFinished": ["pods", "jobs.batch"]}
+
+        assert KindRule.model_validate(replacing).replaces_finished == ("pods", "jobs.batch")
+        with pytest.raises(ValidationError, match="expected no dependents beside replacesFinished"):
+            KindRule.model_validate(replacing | {"dependents": dependents})
+
     @pytest.mark.parametrize(
         ("path", "value"),
         [
@@ -103,6 +111,8 @@ class TestSchema:
             ("finished", {"cases": [], "unless": {"label": "x"}}),
             ("observedGeneration", "observed"),
             ("dependents", "maybe"),
+            ("replacesFinished", "pods"),
+            ("replacesFinished", ["Pod"]),
             ("optIn", ""),
             ("neverFinishes", 1),
             ("finishedAt", "finishing-condition"),

@@ -62,7 +62,14 @@ def test_dependents_of_a_schedule_expire_while_it_exists():
     assert all(RULES[name].never_finishes for name in free)
 
 
-@pytest.mark.parametrize("name", ["sandboxes.agents.x-k8s.io", "sandboxclaims.extensions.agents.x-k8s.io"])
+def test_only_owners_that_count_active_pods_alone_have_replaced_the_finished_ones():
+    """A DaemonSet or a StatefulSet starts another Pod when a finished one is deleted."""
+    replacing = {name: rule.replaces_finished for name, rule in RULES.items() if rule.replaces_finished}
+
+    assert replacing == {"replicasets.apps": ("pods",), "replicationcontrollers": ("pods",)}
+
+
+@pytest.mark.parametrize("name", ["nodes", "sandboxes.agents.x-k8s.io", "sandboxclaims.extensions.agents.x-k8s.io"])
 def test_dependents_that_a_finished_owner_would_recreate_are_kept(name):
     assert RULES[name].dependents == "kept"
     assert RULES[name].keeps_dependents(is_finished=True)

@@ -284,6 +284,7 @@ class TestUnknown:
 
 class TestOwners:
     OWNED = owned_by(DONE, "PipelineRun")
+    OWNED_POD = owned_by(pod(containers=(ended(at=ago(60)),)), "Job")
 
     @pytest.mark.parametrize(
         ("obj", "policy", "settings", "kept"),
@@ -304,11 +305,29 @@ class TestOwners:
         assert decided(obj, policy, place=place)[0] == "expire"
 
     def test_unfinished_owner_keeps_a_pod_with_any_rule_and_is_named(self):
-        obj = owned_by(pod(containers=(ended(at=ago(60)),)), "Job")
         policy = rules(match={"kinds": ["pods"]}, ttl="1s", onOwned="delete")
 
-        assert decided(obj, policy, POD, owner_unfinished=True) == ignore("owner-unfinished")
-        assert facts(obj, policy, POD, owner_unfinished=True).owner.name == "owner"
+        assert decided(self.OWNED_POD, policy, POD, owner_unfinished=True) == ignore("owner-unfinished")
+        assert facts(self.OWNED_POD, policy, POD, owner_unfinished=True).owner.name == "owner"
+
+    @pytest.mark.parametrize(
+        ("obj", "rule", "settings", "kept"),
+        [
+            (OWNED_POD, {"ttl": "1s", "onOwned": "delete"}, {}, False),
+            (OWNED_POD, {"ttl": "1s", "onOwned": "keep"}, {}, True),
+            (OWNED_POD, {"ttl": "1s"}, {}, True),
+            (OWNED_POD, {"minAge": "0s"}, {"default_ttl": "1s"}, True),
+            (annotated(OWNED_POD, ttl="1s"), {"ttl": "1s", "onOwned": "delete"}, {}, True),
+            (annotated(OWNED_POD, owner="ignore"), {"ttl": "1s"}, {}, False),
+        ],
+    )
+    def test_owner_of_an_unknown_kind_keeps_a_pod_unless_the_rule_that_sets_its_ttl_deletes_owned_ones(
+        self, obj, rule, settings, kept
+    ):
+        known = {"place": namespace_of(namespace(**settings)), "owner_unfinished": True, "owner_unknown": True}
+        policy = rules(match={"kinds": ["pods"]}, **rule)
+
+        assert (decided(obj, policy, POD, **known) == ignore("owner-unfinished")) is kept
 
 
 class TestOptIn:
