@@ -162,7 +162,8 @@ class BatchGroups:
         pressure = self._pressure(ref, quotas, facts, read_at)
         if pressure.is_over(facts.quota_rule.when_quota_above or 0):
             pressed = pick_pressed()
-            unread = () if isinstance(pressed, Expire) else dict.fromkeys((*facts.unread, *pressed.facts.unread))
+            is_sooner = isinstance(pressed, Expire) or (pressed.facts.early and not pressed.facts.audited_by)
+            unread = () if is_sooner else dict.fromkeys((*facts.unread, *pressed.facts.unread))
             usual = _with(_with_ranks(pressed, counted=facts.counted), unread=tuple(unread))
         return _with_ranks(usual, pressure=pressure)
 

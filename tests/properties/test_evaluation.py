@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision
+from shared.core.decide import Decision, Expire
 from shared.core.facts import Facts
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import get_text, ref_of
+from shared.core.objects import get_annotations, get_controller, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.evaluation.batch import BatchEvaluator
@@ -33,7 +34,9 @@ from tests.builders import (
     not_none,
     pod,
     runtime,
+    shipped_kinds,
     trainjob,
+    without,
 )
 from tests.fakes import FakeCluster
 from tests.properties.strategies import recent_instants
@@ -42,7 +45,7 @@ from tests.properties.test_policy import finished_jobs, policies
 searching = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 RULES = {rule.kind: rule for rule in (JOB, POD, TRAINJOB)}
-KINDS = Catalogue(tuple(RULES.values()))
+KINDS = Catalogue((*RULES.values(), *shipped_kinds().of("apps", "ReplicaSet")))
 LIMITS: dict[str, Any] = {
     "default_ttl": "1d",
     "max_ttl": "1w",
@@ -60,7 +63,7 @@ deadlines = st.sampled_from(
 
 @st.composite
 def fleets(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Jobs, and Pods that each may have an owner: one of the Jobs, or one that is gone."""
+    """Jobs, and Pods that may have an owner: one of the Jobs, one that is gone, a ReplicaSet, or an unknown kind."""
     jobs = [
         _named(f"job-{number}", draw(st.sampled_from(NAMESPACES)), draw(finished_jobs | st.builds(job)))
         for number in range(draw(st.integers(1, 4)))
@@ -68,13 +71,19 @@ def fleets(draw: st.DrawFn) -> list[dict[str, Any]]:
     gone = _named("gone", "ci", job())
     pods = []
     for number in range(draw(st.integers(1, 4))):
-        owner = draw(st.none() | st.sampled_from([*jobs, gone]))
-        place = owner["metadata"]["namespace"] if owner else draw(st.sampled_from(NAMESPACES))
-        obj = _named(f"pod-{number}", place, pod(containers=(ended(at=draw(pod_ends)),)))
+        owner = draw(st.none() | st.sampled_from([*jobs, gone, REPLICA_SET, OF_ANOTHER_GROUP]))
+        place = draw(st.sampled_from(NAMESPACES)) if owner in (None, REPLICA_SET, OF_ANOTHER_GROUP) else _place(owner)
+        phase = draw(st.sampled_from(["Succeeded", "Failed", "Failed", "Running"]))
+        obj = _named(f"pod-{number}", place, pod(phase, containers=(ended(at=draw(pod_ends)),)))
         pods.append(_controlled(obj, owner) if owner else obj)
     fleet = draw(st.permutations([*jobs, *pods, *draw(st.lists(trainjobs(), max_size=4, unique_by=_name))]))
     return [annotated(obj, **draw(annotations), **draw(deadlines)) for obj in fleet]
 
+
+REPLICA_SET, OF_ANOTHER_GROUP = (
+    {"apiVersion": version, "kind": "ReplicaSet", "metadata": {"name": "web", "uid": version}}
+    for version in ("apps/v1", "example.com/v1")
+)
 
 RUNTIMES = {"unset": None, "zero": 0, "hour": 3_600, "malformed": "soon"}
 """The runtimes by name, with the TTL that each sets for its TrainJobs; others do not exist."""
@@ -99,9 +108,13 @@ def _named(name: str, place: str, obj: dict[str, Any]) -> dict[str, Any]:
     return having(obj, "metadata", obj["metadata"] | {"name": name, "namespace": place, "uid": f"uid-{name}"})
 
 
+def _place(obj: Any) -> str:
+    return get_text(obj, "metadata.namespace")
+
+
 def _controlled(obj: dict[str, Any], owner: dict[str, Any]) -> dict[str, Any]:
-    name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
-    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    identity = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": True}
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], **identity}
     return having(obj, "metadata.ownerReferences", [reference])
 
 
@@ -154,7 +167,7 @@ async def decide_twice(fleet: list[dict[str, Any]], policy: Policy, now: Any) ->
     """Each decision of the batch evaluator, and of the evaluator: about the TTL, and about the deadline."""
     evaluator = Evaluator(cluster_of(fleet), KINDS, lambda: policy)
     await evaluator.namespaces.prime()
-    batch = BatchEvaluator([NO_POLICY, policy], evaluator.ttl_sources.get)
+    batch = BatchEvaluator([NO_POLICY, policy], KINDS, evaluator.ttl_sources.get)
     snapshots = [(Snapshot(obj, now), RULES[ref_of(obj).kind]) for obj in fleet]
     for snapshot, rule in snapshots:
         name = get_text(snapshot.obj, "metadata.namespace")
@@ -208,3 +221,35 @@ def test_batch_evaluator_decides_as_the_evaluator_does(fleet, policy, now):
     for decision, alone in decisions:
         assert uncounted(decision) == uncounted(alone)
         assert alone.facts.newer is None or decision.facts.newer == alone.facts.newer
+
+
+def _owner_of(obj: dict[str, Any]) -> str:
+    return "".join(one["apiVersion"] for one in obj["metadata"].get("ownerReferences", ()))
+
+
+def _disowned(obj: dict[str, Any]) -> dict[str, Any]:
+    return without(obj, "metadata.ownerReferences") if _owner_of(obj) == "apps/v1" else obj
+
+
+policies_without_owners = st.builds(with_last, st.just(NO_POLICY), st.just(()), st.sampled_from(LAST_RULES))
+
+
+@searching
+@given(fleet=fleets(), policy=policies_without_owners, now=recent_instants)
+def test_finished_pod_of_a_replica_set_is_as_free_as_one_without_an_owner(fleet, policy, now):
+    owned, _ = asyncio.run(decide_twice(fleet, policy, now))
+    free, _ = asyncio.run(decide_twice([_disowned(obj) for obj in fleet], policy, now))
+
+    assert [uncounted(alone) for _, alone in owned] == [uncounted(alone) for _, alone in free]
+
+
+@searching
+@given(fleet=fleets(), policy=with_last_rule, now=recent_instants)
+def test_pod_of_an_unfinished_job_is_deleted_only_if_its_own_annotation_asks_for_that(fleet, policy, now):
+    running = {ref_of(obj).uid for obj in fleet if obj["kind"] == "Job" and finish_of(obj, JOB).finished is not True}
+    decisions, _ = asyncio.run(decide_twice(fleet, policy, now))
+
+    for obj, both in zip(fleet, decisions, strict=True):
+        owner = get_controller(obj)
+        if owner is not None and owner.uid in running and get_annotations(obj).get("owner") != "ignore":
+            assert not any(isinstance(one, Expire) for one in both if obj["kind"] == "Pod")

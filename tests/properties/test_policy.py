@@ -97,6 +97,7 @@ contexts = st.builds(
     policy=policies,
     namespace=st.none() | namespaces,
     owner_unfinished=st.booleans(),
+    owner_unknown=st.booleans(),
     newer=st.none() | st.integers(0, 6),
     counted=st.none() | st.builds(Counted, newer=st.integers(0, 10), total=st.just(20)),
     pressure=st.none()
