@@ -100,6 +100,8 @@ PLURALS = {
     "Job": "jobs",
     "CronJob": "cronjobs",
     "Deployment": "deployments",
+    "ReplicaSet": "replicasets",
+    "StatefulSet": "statefulsets",
     "TrainJob": "trainjobs",
     "ClusterTrainingRuntime": "clustertrainingruntimes",
     "Thing": "things",
@@ -144,6 +146,13 @@ def job_spec(said: dict[str, str] | None = None, **more: Any) -> Object:
 def cron_spec(job: dict[str, str] | None = None, pod: dict[str, str] | None = None, **more: Any) -> Object:
     template = {"metadata": {"annotations": ours(job or {})}, "spec": job_spec(pod, **more)}
     return {"schedule": "@daily", "jobTemplate": template}
+
+
+def serving(kind: str, said: dict[str, str]) -> Object:
+    """A kind of `apps` whose template of Pods has our annotations."""
+    template = {**pods(said), "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
 
 
 SHAPES: dict[str, Object] = {
@@ -1010,21 +1019,10 @@ def test_warning_is_given_once(ann):
         (thing("CronJob", spec=cron_spec(job={"ttl": "1d"})), ""),
         (thing("Job", spec=job_spec({"ttl": "1d", "owner": "ignore"})), ""),
         (thing("Job", {"ttl": "1d"}), ""),
-        (
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": "x"},
-                "spec": {
-                    "selector": {"matchLabels": {"app": "x"}},
-                    "template": {
-                        **pods({"ttl": "1d"}),
-                        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
-                    },
-                },
-            },
-            "a Deployment never finishes",
-        ),
+        (serving("Deployment", {"ttl": "1d"}), ""),
+        (serving("ReplicaSet", {"ttl-failed": "1d"}), ""),
+        (serving("Deployment", {"ttl": "1d", "active-deadline": "1d"}), "may create another Pod"),
+        (serving("StatefulSet", {"ttl": "1d"}), "a StatefulSet deletes its finished Pods itself"),
     ],
 )
 def test_ttl_in_a_template_of_pods_causes_a_warning(obj, said, ann):
