@@ -68,5 +68,5 @@ def evaluators_of(world: Any, cluster: Any) -> dict[str, Evaluator]:
     for mount in world.operators.mounts.values():
         if mount not in made:
             parts = {"policy": mount.open(world.mutant.policies).policy} if mount else {}
-            made[mount] = world.mutant.evaluator(cluster, world.catalogue, **parts, world=world, mount=mount)
+            made[mount] = world.mutant.evaluator(cluster, world.known_kinds, **parts, world=world, mount=mount)
     return {function: made[mount] for function, mount in world.operators.mounts.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.builders import not_none
 from tests.simulation.rules import UNREADABLE, Rule
-from tests.simulation.sim_object import MALFORMED, NEVER, SimObject
+from tests.simulation.sim_object import MALFORMED, NEVER, UNKNOWN_OWNER, SimObject
 
 _OWNED = "its owner has not finished"
 
@@ -257,9 +257,16 @@ def _why(obj: SimObject, place: Place, expectation: Expectation, own: Any, owner
         return "its namespace is exempt"
     if expectation.due_at is None:
         return "nothing sets a TTL for it"
-    if owner_works and not obj.owner_ignored and (obj.kind == "Pod" or _is_asked_by_others(obj, expectation, own)):
+    if owner_works and not obj.owner_ignored and _is_left_to_owner(obj, expectation, own):
         return _OWNED
     return ""
+
+
+def _is_left_to_owner(obj: SimObject, expectation: Expectation, own: Any) -> bool:
+    """Whether an owner that works keeps it: a Pod in any case, unless a rule says so of Pods of an unknown owner."""
+    if obj.kind == "Pod" and (obj.owner != UNKNOWN_OWNER or own is not None):
+        return True
+    return _is_asked_by_others(obj, expectation, own)
 
 
 def _is_asked_by_others(obj: SimObject, expectation: Expectation, own: Any) -> bool:

@@ -17,7 +17,7 @@ from tests.simulation.expectations import (
     is_pressed,
 )
 from tests.simulation.rules import Rule
-from tests.simulation.sim_object import SimObject
+from tests.simulation.sim_object import REPLICA_SET, SimObject
 
 Pair = tuple[SimObject, Expectation]
 _One = TypeVar("_One")
@@ -166,10 +166,12 @@ class History:
                 yield from ((was, self._expectation(was, declared)) for was in _within(self._were[uid], *span))
 
     def _expectation(self, obj: SimObject, declared: Declared) -> Expectation:
-        return expectation_of(obj, declared, owner_works=bool(obj.owner) and self._works(obj.owner))
+        return expectation_of(obj, declared, owner_works=bool(obj.owner) and self._works(obj))
 
-    def _works(self, uid: str) -> bool:
-        owner = self.all.get(uid)
+    def _works(self, obj: SimObject) -> bool:
+        if obj.kind == "Pod" and obj.owner == REPLICA_SET:
+            return obj.finished_at is None
+        owner = self.all.get(obj.owner)
         return owner is None or (not owner.gone and owner.finished_at is None)
 
     def ancestry(self, obj: SimObject) -> Iterator[str]:

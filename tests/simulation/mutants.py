@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from shared.adapters.config.policy_file import PolicyFile
 from shared.core.decide import Context, Decision, Expire, decide
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import ObjectRef, ref_of
@@ -171,6 +172,28 @@ class _OwnerIgnored(SimCluster):
         return None
 
 
+class _OfAnyGroup(Catalogue):
+    """A kind of another group is meant as well."""
+
+    def of(self, group: str, kind: str) -> tuple[KindRule, ...]:
+        return tuple(rule for rule in self.rules if rule.kind == kind)
+
+
+class _GroupOfOwnerIgnored(RecordingEvaluator):
+    def __post_init__(self, telemetry: Any, only: str) -> None:
+        self.kinds = _OfAnyGroup(self.kinds.rules)
+        super().__post_init__(telemetry, only)
+
+
+class _ReplacedKept(RecordingEvaluator):
+    """A ReplicaSet keeps its finished Pods."""
+
+    def __post_init__(self, telemetry: Any, only: str) -> None:
+        rules = (rule.model_copy(update={"replaces_finished": ()}) for rule in self.kinds.rules)
+        self.kinds = Catalogue(tuple(rules))
+        super().__post_init__(telemetry, only)
+
+
 class _RecallTrusted(SimCluster):
     """What is remembered is good enough for a No as well: it is not read again."""
 
@@ -267,6 +290,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "hold-ignored": _mutant("S3", cluster=_HoldIgnored),
     "malformed-ignored": _mutant("S3", cluster=_MalformedIgnored),
     "owner-ignored": _mutant("S3", cluster=_OwnerIgnored),
+    "group-of-owner-ignored": _mutant("S3", evaluator=_GroupOfOwnerIgnored),
+    "replaced-pods-kept": _mutant("L1", evaluator=_ReplacedKept),
     "event-trusted": _mutant("S1", "S3", expiry=_EventTrusted),
     "conflict-ignored": _mutant("S2", cluster=_ConflictIgnored),
     "recall-trusted": _mutant("L1", cluster=_RecallTrusted, needs_memory=True),

@@ -12,6 +12,12 @@ MALFORMED = "malformed"
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
+REPLICA_SET = "replica-set"
+"""The owner that replaces finished Pods, and has no other kind of dependents."""
+
+UNKNOWN_OWNER = "unknown"
+"""The owner of an unknown kind."""
+
 Ttl = timedelta | datetime | str
 Key = tuple[str, str, str]  # kind, namespace, name
 
@@ -24,7 +30,7 @@ class SimObject:
         created_at: By the API server's clock, in whole seconds.
         moves: Its only finish time is its newest status write.
         ttls: By annotation (`ttl`, `ttl-failed`, `expire-at`) or `native`.
-        owner: Uid of its controller; `unknown` for one of an unknown kind.
+        owner: Uid of its controller, `REPLICA_SET` or `UNKNOWN_OWNER`.
     """
 
     kind: str

@@ -10,12 +10,16 @@ from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import JOBS, PODS, Object, Resource
 from shared.devserver.apiserver.versions import WriteOptions
 from tests.builders import not_none
-from tests.simulation.sim_object import SimObject
+from tests.simulation.sim_object import REPLICA_SET, UNKNOWN_OWNER, SimObject
 from tests.simulation.written_fields import draw_duration, draw_instant, draw_native, finished_status, stamp
 
 TRAIN_JOBS = Resource(
     "trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", has_status=True, counts_generations=True, custom=True
 )
+REPLICA_SETS = (REPLICA_SET, "apps/v1")
+OF_ANOTHER_GROUP = (UNKNOWN_OWNER, "example.com/v1")
+"""Two owners by uid, with their versions: both are a ReplicaSet, and only that of `apps` is of a known kind."""
+
 RESOURCES = {"Job": JOBS, "Pod": PODS, "TrainJob": TRAIN_JOBS}
 NAMESPACES = ("default", "kube-system")
 _NAMES = 7
@@ -126,10 +130,10 @@ class Users:
         kinds = ("TrainJob",) if obj.kind == "Job" else ("Job", "TrainJob")
         owners = [t for t in self.world.history.alive() if t.kind in kinds and t.namespace == obj.namespace]
         if not owners or self.rng.random() < 0.1:
-            obj.owner = "unknown"
-            return [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "unknown", "controller": True}
-            ]
+            # By its name, since a further draw would change what each seed does.
+            obj.owner, api_version = REPLICA_SETS if obj.name[-1] in "02468" else OF_ANOTHER_GROUP
+            reference = {"apiVersion": api_version, "kind": "ReplicaSet", "name": "web", "uid": obj.owner}
+            return [{**reference, "controller": True}]
         owner = self.rng.choice(owners)
         obj.owner = owner.uid
         api_version = RESOURCES[owner.kind].api_version

@@ -46,12 +46,15 @@ def _rule_here(rule: KindRule) -> KindRule:
 
 _HERE = {(resource.group, resource.kind) for resource in RESOURCES.values()}
 _KINDS = Catalogue(tuple(_rule_here(rule) for rule in CATALOGUE.rules if (rule.group, rule.kind) in _HERE))
+_KNOWN = Catalogue((*_KINDS.rules, *CATALOGUE.of("apps", "ReplicaSet")))
 
 
 class World:
     """Everything there is.
 
     Attributes:
+        catalogue: The rules of the kinds that are enabled.
+        known_kinds: The same, and those of the kinds of other owners.
         steps: Seconds of troubles, instead of what the seed says.
         rates: The deletion budget; None for none.
         slow_safeguards: Whether what stands between a due object and its DELETE may take 19 s to answer.
@@ -64,7 +67,7 @@ class World:
         actor: The client that writes at this moment; no client writes across an await.
     """
 
-    catalogue = _KINDS
+    catalogue, known_kinds = _KINDS, _KNOWN
 
     def __init__(
         self,
