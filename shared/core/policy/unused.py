@@ -1,6 +1,6 @@
 """Read the `unused` of a policy rule: it has unused Secrets and ConfigMaps deleted.
 
-It never touches an object that was never seen used, unless the rule has `neverUsed`: a program may find such an object
+It never touches an object that was never seen used, unless the rule has `neverUsed`. A program may find such an object
 by its name, a label, or a text in data.
 
     unused:
@@ -46,11 +46,11 @@ def _check_ttl(ttl: timedelta) -> timedelta:
 
 
 class RuleUnused(RuleModel):
-    """The `unused` of a rule: Secrets and ConfigMaps that were used, and to which nothing refers any more, are deleted.
+    """Never deletes a Secret or ConfigMap that was never seen used, unless neverUsed is set.
 
-    Never deleted: an object that was never seen used, unless neverUsed is set; one that is held, owned, immutable, or
-    has a finalizer; the objects that other programs read by a name, a label or a type; and all objects while it is
-    unknown what refers to them.
+    It never deletes an object either that is held, owned or immutable, or that has a finalizer; that other programs read
+    by a name, a label or a type; and none while it is unknown what refers to it. Secrets and ConfigMaps that were used,
+    and to which nothing refers any more, are deleted.
     """
 
     ttl: Annotated[Duration, AfterValidator(_check_ttl), WithJsonSchema(DURATION_SCHEMA)] = Field(
