@@ -1,7 +1,8 @@
-"""The pages of docs/reference, by file name, and all that `make docs` writes."""
+"""The pages of docs/reference, by file name, and each other file that `make docs` writes."""
 
 from pathlib import Path
 
+from shared.adapters.config.policy_file import schema
 from shared.cli.completion.index import INDEX
 from tests.reference import (
     annotations,
@@ -21,7 +22,9 @@ from tests.reference import (
 )
 from tests.reference.texts import fill
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+_ROOT = Path(__file__).parents[2]
+FOLDER = _ROOT / "docs" / "reference"
+POLICY_SCHEMA = _ROOT / "knative" / "components" / "policy" / "policy.schema.json"
 
 _MODULES = (annotations, policy, kinds, references, cli, settings, metrics, events, reasons)
 
@@ -43,4 +46,5 @@ def render_all():
         **{FOLDER / name: text for name, text in (render() | render_files()).items()},
         **{manpage.FOLDER / name: text for name, text in manpage.render().items()},
         INDEX: completion.render(),
+        POLICY_SCHEMA: schema(),
     }

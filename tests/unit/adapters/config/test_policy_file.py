@@ -11,7 +11,7 @@ from shared.adapters.config.yaml_file import FileError
 from shared.bootstrap.config import read_config
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
-from tests.builders import JOB, POD, ROOT, shipped_kinds
+from tests.builders import JOB, POD, shipped_kinds
 from tests.fakes import FakeTelemetry
 
 KINDS = Catalogue((JOB, POD))
@@ -164,11 +164,6 @@ def test_process_uses_the_policy_of_its_settings(tmp_path, monkeypatch):
 
 def test_process_without_a_policy_file_has_an_empty_policy():
     assert read_config(read_settings({}, {})).policy() is NO_POLICY
-
-
-def test_committed_schema_matches_the_models():
-    """To update it: `python -c "from shared.adapters.config.policy_file import schema; print(schema(), end='')"`."""
-    assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
 
 
 def test_schema_rejects_empty_values():
