@@ -48,9 +48,9 @@ def _check_ttl(ttl: timedelta) -> timedelta:
 class RuleUnused(RuleModel):
     """Never deletes a Secret or ConfigMap that was never seen used, unless neverUsed is set.
 
-    It never deletes an object either that is held, owned or immutable, or that has a finalizer; that other programs read
-    by a name, a label or a type; and none while it is unknown what refers to it. Secrets and ConfigMaps that were used,
-    and to which nothing refers any more, are deleted.
+    It never deletes an object either that is held, owned or immutable, that has a finalizer, or that other programs
+    read by a name, a label or a type. While it is unknown what refers to an object, the object is kept. Secrets and
+    ConfigMaps that were used, and to which nothing refers any more, are deleted.
     """
 
     ttl: Annotated[Duration, AfterValidator(_check_ttl), WithJsonSchema(DURATION_SCHEMA)] = Field(
