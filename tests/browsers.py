@@ -14,9 +14,9 @@ BROWSER = "chromium"
 
 
 def required_chromium() -> Path:
-    """The program; without it the test is skipped, and in CI it fails unless TTL_TESTS_WITHOUT_CHROMIUM is set."""
+    """The program; without it the test is skipped, and in CI it fails unless TESTS_WITHOUT_CHROMIUM is set."""
     reason = f"no {BROWSER} on the PATH: it is the package {BROWSER} of Debian"
-    is_needed = not os.getenv("TTL_TESTS_WITHOUT_CHROMIUM")
+    is_needed = not os.getenv("TESTS_WITHOUT_CHROMIUM")
     return Path(required(shutil.which(BROWSER), reason, in_ci=is_needed))
 
 

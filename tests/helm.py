@@ -18,8 +18,8 @@ HELM = find_program("helm") or shutil.which("helm")
 _OPTION_OF_HELM_4 = "--server-side=false"
 
 needs_helm = pytest.mark.skipif(
-    HELM is None and (not os.environ.get("CI") or bool(os.environ.get("TTL_TESTS_WITHOUT_HELM"))),
-    reason="helm is not installed; in CI this is a failure, unless TTL_TESTS_WITHOUT_HELM is set",
+    HELM is None and (not os.environ.get("CI") or bool(os.environ.get("TESTS_WITHOUT_HELM"))),
+    reason="helm is not installed; in CI this is a failure, unless TESTS_WITHOUT_HELM is set",
 )
 
 

@@ -14,8 +14,8 @@ from shared.devserver.real_servers import find_program
 PROMTOOL = find_program("promtool") or shutil.which("promtool")
 
 needs_promtool = pytest.mark.skipif(
-    PROMTOOL is None and (not os.environ.get("CI") or bool(os.environ.get("TTL_TESTS_WITHOUT_HELM"))),
-    reason="promtool is not installed; in CI this is a failure, unless TTL_TESTS_WITHOUT_HELM is set",
+    PROMTOOL is None and (not os.environ.get("CI") or bool(os.environ.get("TESTS_WITHOUT_HELM"))),
+    reason="promtool is not installed; in CI this is a failure, unless TESTS_WITHOUT_HELM is set",
 )
 
 

@@ -30,8 +30,8 @@ from shared.core.unused.unused_reasons import NEVER_DELETED
 from shared.errors import TtlError
 from shared.evaluation.usage import UsageReader
 
-_TITLES = ("NAMESPACE", "KIND", "NAME", "AGE", "KEYS", "UNUSED FOR", "DUE", "REASON")
-_NEVER_USED = ("NAMESPACE", "KIND", "NEVER USED", "AGE", "KEYS", "METADATA", "REASON")
+_TITLES = ("NAMESPACE", "KIND", "NAME", "AGE", "KEYS", "USED BEFORE", "UNUSED FOR", "DUE", "REASON")
+_NEVER_USED = ("NAMESPACE", "KIND", "NEVER USED", "AGE", "KEYS", "METADATA", "DUE", "REASON")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -47,8 +47,8 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
     """List the Secrets and ConfigMaps to which nothing refers, by namespace and age. Deletes nothing.
 
     Objects that were never seen used are listed apart. Programs may find them by a name, a label, or a text in data, so
-    they are kept. An object is seen used once a pass of `usage` or `run` has recorded it, or if a newer generation of
-    it is used.
+    they are kept. USED BEFORE says what shows the use of an object: a pass of `usage` or `run` has recorded it, or a
+    newer generation of it is used.
 
     KEYS is the number of keys of the data. The data is not read, so its bytes are unknown. UNUSED FOR is the time
     since an object was marked as unused; an object that no policy rule with `unused` matches is not marked.
@@ -96,12 +96,12 @@ def _print_never_used(never: Sequence[UsageFinding]) -> None:
         console = output_console()
         rows = [_never_used_row(one) for one in never]
         console.print(make_table(_NEVER_USED, rows, width=console.width, names=3, justify="left"))
-        echo(f"{describe_never_used(never)}; a program may find them by a name, a label, or a text in data")
+        echo(describe_never_used(never))
 
 
 def _never_used_row(one: UsageFinding) -> tuple[str, ...]:
-    namespace, kind, name, age, keys, *_ = _row(one)
-    return namespace, kind, name, age, keys, f"{one.metadata_bytes:,} B", one.decision.reason
+    namespace, kind, name, age, keys, _, _, due, reason = _row(one)
+    return namespace, kind, name, age, keys, f"{one.metadata_bytes:,} B", due, reason
 
 
 def _row(one: UsageFinding) -> tuple[str, ...]:
@@ -116,10 +116,19 @@ def _row(one: UsageFinding) -> tuple[str, ...]:
         printable(ref.name),
         age,
         "" if one.target.keys is None else str(one.target.keys),
+        _describe_evidence(one),
         format_duration(one.now - since) if since else "",
         due,
         one.decision.reason,
     )
+
+
+def _describe_evidence(one: UsageFinding) -> str:
+    """Say what shows that an object was used."""
+    facts = one.decision.facts
+    if facts.used_at is not None:
+        return f"seen {format_duration(one.now - facts.used_at)} ago"
+    return f"newer: {printable(facts.used_newer)}" if facts.used_newer else ""
 
 
 def _print_totals(shown: Sequence[UsageFinding], *, hidden: int) -> None:

@@ -86,12 +86,15 @@ def _check_rules(found: Inventory, policy: Policy, place: Place) -> Iterator[Fin
         if rule.unused is None:
             continue
         what, ttl = f"policy rule {rule.name}", format_duration(rule.unused.ttl)
+        deletes = f"deletes what is unused for {ttl}"
+        if rule.unused.never_used:
+            deletes += ", also what was never seen used"
         if rule.audits_unused:
             yield ok(what, f"audit only: unused objects are marked, and not deleted after {ttl}")
         elif accepted is not None and hashes[rule.name] in accepted.rules:
-            yield ok(what, f"deletes what is unused for {ttl}; its plan was accepted {accepted}")
+            yield ok(what, f"{deletes}; its plan was accepted {accepted}")
         else:
-            detail = f"deletes what is unused for {ttl}, and no operator has accepted its plan"
+            detail = f"{deletes}, and no operator has accepted its plan"
             fix = f"{home}{place.kubectl} ttl plan --accept    # or set audit: true in the rule for the first week"
             yield warn(what, detail, fix)
 

@@ -19,6 +19,7 @@ from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, 
 from shared.core.unused.unused_mark import is_marked, mark_patch, unmark_patch
 from shared.core.unused.unused_reasons import UnusedReason
 from shared.core.unused.use_record import use_patch
+from shared.errors import PermanentError
 from shared.evaluation.usage import Target
 from shared.ports import EventReason, Verdict
 from shared.usecases.usage_handler import UsageHandler
@@ -93,7 +94,11 @@ class UsageMarks:
         if self.handler.dry_run:
             self.handler.record(Verdict.KEPT, ref, use.reason)
             return
-        await self.handler.patch(target, use_patch(use.at, is_marked=has_mark), manager=USE_MANAGER)
+        try:
+            await self.handler.patch(target, use_patch(use.at, is_marked=has_mark), manager=USE_MANAGER)
+        except PermanentError as error:  # the object is in use, and stays: that is no failure
+            self.handler.record(Verdict.KEPT, ref, use.reason, detail=f"its use cannot be recorded: {error}")
+            return
         self.handler.record(Verdict.UNMARKED if has_mark else Verdict.RECORDED, ref, use.reason)
 
     async def _announce_early(self, target: Target, until: datetime, facts: UnusedFacts, now: datetime) -> bool:

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.integration.conftest import Api, Run, run_command
 
 Start = Callable[..., Run]
 DOMAIN = "ttlafterfinished.dev"
+RECORD = f"{DOMAIN}/used-at"
 TTL_SECONDS = 3
 WAIT_SECONDS = 60
 CONTENT = "xq7-content-of-a-secret-that-no-process-may-read"
@@ -99,6 +99,11 @@ class Opted:
         items = self.api.call("GET", f"{self.path}/{plural}")["items"]
         return {one["metadata"]["name"] for one in items} - {"kube-root-ca.crt", STATE}
 
+    def recorded(self) -> set[str]:
+        """The ConfigMaps whose use is recorded."""
+        items = self.api.call("GET", f"{self.path}/configmaps")["items"]
+        return {one["metadata"]["name"] for one in items if RECORD in (one["metadata"].get("annotations") or {})}
+
     def await_names(self, plural: str, names: set[str]) -> None:
         try:
             self.api.wait(f"{plural} {names}", lambda: self.names(plural) == names, WAIT_SECONDS)
@@ -139,22 +144,20 @@ def start(start_run: Start, namespace: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_ten_rollouts_leave_exactly_the_generations_that_a_replicaset_names(opted: Opted, start: Start) -> None:
-    labels = {"labels": {"app": "web"}}
-    opted.config_map("settings-1", metadata=labels)
+    run = start(never_used=False)
+    opted.config_map("settings-1")
     opted.apps("deployments", "web", of_config_map("settings-1"), revisionHistoryLimit=3)
     path = f"/apis/apps/v1/namespaces/{opted.namespace}"
     for generation in range(1, 11):
         name = f"settings-{generation}"
         if generation > 1:
-            time.sleep(1.1)  # a generation is newer by its creation, which has whole seconds
-            opted.config_map(name, metadata=labels)
+            opted.config_map(name)
             change = {"spec": {"template": {"spec": of_config_map(name)}}}
             opted.api.call("PATCH", f"{path}/deployments/web", change)
         opted.api.wait(f"the rollout {generation}", lambda n=name: n in named_by_replica_sets(opted), WAIT_SECONDS)
+        opted.api.wait(f"the record of {name}", lambda n=name: n in opted.recorded(), WAIT_SECONDS)
     opted.api.wait("the history to be cut", lambda: len(named_by_replica_sets(opted)) == 4, WAIT_SECONDS)
     assert named_by_replica_sets(opted) == {f"settings-{generation}" for generation in (7, 8, 9, 10)}
-
-    run = start(never_used=False)  # the history was cut before any pass: a newer generation is the only evidence
 
     opted.await_names("configmaps", named_by_replica_sets(opted))
     opted.ticks(run, 3)
@@ -256,7 +259,7 @@ def test_object_that_is_used_again_loses_its_mark_and_stays(opted: Opted, start:
 
     opted.api.wait("the mark", lambda: mark in annotations(), WAIT_SECONDS)
     opted.post(f"{opted.path}/pods", metadata={"name": "web"}, spec=of_config_map("again"))
-    opted.api.wait("the mark to be removed", lambda: annotations().keys() == {f"{DOMAIN}/used-at"}, WAIT_SECONDS)
+    opted.api.wait("the mark to be removed", lambda: annotations().keys() == {RECORD}, WAIT_SECONDS)
     opted.ticks(run, 6)
     assert opted.names("configmaps") == {"again"}
     opted.api.call("DELETE", f"{opted.path}/pods/web?gracePeriodSeconds=0")
@@ -269,13 +272,7 @@ def test_object_that_was_seen_used_is_deleted_after_its_last_reference_and_no_ot
     path = f"{opted.path}/pods"
     opted.post(path, metadata={"name": "web"}, spec=of_config_map("used"))
     run = start(never_used=False)
-    record = f"{DOMAIN}/used-at"
-
-    def noted() -> set[str]:
-        items = opted.api.call("GET", f"{opted.path}/configmaps")["items"]
-        return {one["metadata"]["name"] for one in items if record in (one["metadata"].get("annotations") or {})}
-
-    opted.api.wait("the record of use", lambda: noted() == {"used"}, WAIT_SECONDS)
+    opted.api.wait("the record of use", lambda: opted.recorded() == {"used"}, WAIT_SECONDS)
     version = opted.api.call("GET", f"{opted.path}/configmaps/used")["metadata"]["resourceVersion"]
     opted.ticks(run, 2)
     assert opted.api.call("GET", f"{opted.path}/configmaps/used")["metadata"]["resourceVersion"] == version

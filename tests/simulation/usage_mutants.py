@@ -135,7 +135,7 @@ USAGE_MUTANTS: Mapping[str, UsageMutant] = {
             (usage_deletion, "find_unarchived", _find_unarchived_once),
         ],
     ),
-    "never-used-is-unused": _mutant("never-used", patches=[(UnusedFacts, "has_evidence", True)]),
+    "never-used-is-unused": _mutant("never-used", patches=[(UnusedFacts, "may_be_unused", True)]),
     "use-not-recorded": _mutant("unrecorded", patches=[(Observation, "proves_use", False)]),
     "never-marks": _mutant("left", patches=[(UsageMarks, "_mark", _nothing)]),
     "never-deletes": _mutant("left", patches=[(UsageDeletion, "delete", _nothing)]),

@@ -55,7 +55,7 @@ class UsageFinding:
 
     @property
     def is_never_used(self) -> bool:
-        """Whether nothing refers to it, and nothing shows that it was used. It is kept, unless a rule takes it."""
+        """Whether nothing refers to it, and nothing shows that it was used: kept, unless its rule has neverUsed."""
         return self.is_used is False and not self.decision.facts.has_evidence
 
     @property

@@ -89,7 +89,7 @@ def print_planned(planned: PlannedUsage) -> None:
     due = min((at for one in planned.findings if (at := one.decision.facts.due_at)), default=None)
     unused = f"{totals['DUE NOW']} due now, {totals['WITHIN 1H'] + totals['LATER']} due later"
     echo(f"unused: {unused}, {totals['NOT MARKED']} not marked yet{_next(due, planned)}; two passes confirm each")
-    if never := [one for one in planned.findings if _column(one) == "NEVER USED"]:
+    if never := [one for one in planned.findings if one.is_never_used]:
         echo(f"{describe_never_used(never)}; to list them: kubectl ttl unused")
 
 

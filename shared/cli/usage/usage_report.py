@@ -110,11 +110,14 @@ def usage_as_json(one: UsageFinding) -> dict[str, Any]:
 
 
 def describe_never_used(found: Sequence[UsageFinding]) -> str:
-    """Count objects that were never seen used, with the oldest one and the size of their metadata."""
+    """Count objects that were never seen used: the oldest, the size of their metadata, and what becomes of them."""
     oldest = max((one.now - one.created_at for one in found if one.created_at), default=None)
     age = f", the oldest {format_duration(oldest)} old" if oldest is not None else ""
     size = f"{sum(one.metadata_bytes for one in found) / 1_000:,.1f} kB of metadata"
-    return f"never used, and kept: {len(found)}{age}, {size}"
+    taken = sum(one.decision.facts.may_be_unused for one in found)
+    kept = "they are kept, since a program may find them by a name, a label, or a text in data"
+    fate = f"a rule with neverUsed takes {taken} of them" if taken else kept
+    return f"never seen used: {len(found)}{age}, {size}; {fate}"
 
 
 def reference_as_json(reference: Reference) -> dict[str, Any]:
@@ -184,7 +187,7 @@ def _facts(one: UsageFinding) -> Iterator[tuple[str, str]]:
     if facts.used_at:
         yield "seen used", f"since {describe_instant(facts.used_at, one.now)}"
     if facts.used_newer:
-        yield "newer", f"{facts.used_newer} is a newer generation of it, and is used"
+        yield "newer", f"{facts.used_newer} is a newer generation of it, and is or was used"
     if since := one.unused_since:
         yield "unused", f"since {describe_instant(since, one.now)}"
     if facts.rule and facts.rule.unused:

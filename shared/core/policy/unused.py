@@ -99,14 +99,14 @@ def check_unused(unused: RuleUnused, fields: Collection[str], match: Match, arch
 def _is_narrow(match: Match) -> bool:
     """Return whether a rule says by names or by labels which objects it is about.
 
-    A requirement such as `NotIn` matches all objects but a few, so it narrows nothing.
+    A requirement without a value to be equal to, such as `NotIn` or `Exists`, may match nearly all objects.
     """
     names = match.namespaces.names if match.namespaces else ()
     if names and not any(map(is_glob, names)):
         return True
     labels = match.labels
     return labels is not None and (
-        bool(labels.match_labels) or any(one.operator in ("In", "Exists") for one in labels.match_expressions)
+        bool(labels.match_labels) or any(one.operator == "In" for one in labels.match_expressions)
     )
 
 

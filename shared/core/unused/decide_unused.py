@@ -77,9 +77,14 @@ class UnusedFacts:
 
     @property
     def has_evidence(self) -> bool:
-        """Return whether the object may be unused, and not only never used."""
+        """Return whether something shows that the object was used."""
+        return self.used_at is not None or bool(self.used_newer)
+
+    @property
+    def may_be_unused(self) -> bool:
+        """Return whether the object may be deleted as unused: by evidence, or because its rule asks for none."""
         asks_none = self.rule is not None and self.rule.unused is not None and self.rule.unused.never_used
-        return asks_none or self.used_at is not None or bool(self.used_newer)
+        return asks_none or self.has_evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +264,7 @@ def _find_use(context: UnusedContext, facts: UnusedFacts) -> tuple[Reason | None
         return Reason.USED, facts
     if problem := last.find_problem():
         return Reason.USE_UNKNOWN, replace(facts, problem=problem)
-    return (None if facts.has_evidence else Reason.NEVER_USED), facts
+    return (None if facts.may_be_unused else Reason.NEVER_USED), facts
 
 
 def _is_unrecorded(facts: UnusedFacts, context: UnusedContext) -> bool:

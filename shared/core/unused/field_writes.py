@@ -85,7 +85,7 @@ def find_written_at(obj: Any, manager: str, *names: str) -> datetime | None:
     """
     keys = {f"f:{ANNOTATION_DOMAIN}/{name}" for name in names}
     own = [_time_of(one) for one in _entries(obj) if _is_update_by(one, manager) and keys <= {*_annotations_of(one)}]
-    return max(own, default=None)
+    return max((one for one in own if one is not None), default=None)
 
 
 def read_attested(obj: Any, name: str, manager: str, *beside: str) -> datetime | None:
@@ -117,7 +117,8 @@ def list_foreign_times(obj: Any) -> list[datetime]:
     Raises:
         UnknownChangeError: `metadata.managedFields` cannot be read.
     """
-    return [_time_of(one) for one, _ in _foreign(obj) if not _is_update_by(one, MARK_MANAGER)]
+    times = (_time_of(one) for one, _ in _foreign(obj) if not _is_update_by(one, MARK_MANAGER))
+    return [one for one in times if one is not None]
 
 
 def hash_foreign_writes(obj: Any, at: datetime) -> str:
@@ -167,9 +168,9 @@ def check_readable(obj: Any) -> None:
 
 def _text_of(entry: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     """The canonical text of an entry. That of the mark has no time, because each write of a mark changes the time."""
-    time = None if _is_update_by(entry, MARK_MANAGER) else _time_of(entry).isoformat()
+    time = None if _is_update_by(entry, MARK_MANAGER) else _time_of(entry)
     identity = [entry.get(key) for key in ("manager", "operation", "apiVersion", "subresource")]
-    return json.dumps([*identity, time, fields], sort_keys=True, separators=(",", ":"))
+    return json.dumps([*identity, time and time.isoformat(), fields], sort_keys=True, separators=(",", ":"))
 
 
 def _foreign(obj: Any) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
@@ -215,7 +216,10 @@ def _annotations_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _time_of(entry: Mapping[str, Any]) -> datetime:
+def _time_of(entry: Mapping[str, Any]) -> datetime | None:
+    """The time of an entry; None for that of a server-side apply that changed no value, until it changes one."""
+    if entry.get("time") is None:
+        return None
     try:
         return parse_instant(entry.get("time"))
     except ValueError as error:

@@ -1,11 +1,12 @@
 """Generations: objects that a tool makes one after the other, each with a suffix of its own, for the same purpose.
 
-`web-7fk2m5t8h9` of kustomize has a hash of its content, and `web-v12` has a number. If a newer generation is used, an
-older one to which nothing refers was left behind. So it may be deleted although no pass saw it used.
+`web-7fk2m5t8h9` of kustomize has a hash of its content, and `web-v12` has a number. If a newer generation is used, or
+was seen used, an older one to which nothing refers was left behind. So it may be deleted although no pass saw it used.
 
 Generations have the same kind, namespace and labels, and names that differ in the suffix alone. A number is a weaker
 sign than a hash: `tenant-1` and `tenant-2` may have nothing to do with each other. So numbered generations need labels,
-and the newest of them must be used.
+and the newest of them must have been used. Secrets with numbers are no generations: an old key still opens what it has
+closed.
 """
 
 import json
@@ -13,20 +14,29 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from shared.core.objects import ANNOUNCED_LABEL, get_in, get_text, parse_instant
+from shared.core.unused.use_record import read_used_at
 
-_HASH = re.compile(r"(.+)-[2456789bcdfghkmt]{10}")
-"""The suffix of kustomize: ten hexadecimal digits, of which 0, 1, 3, a and e are other letters (`api/hasher`)."""
+GAP = timedelta(minutes=1)
+"""The least time between the creations of two generations: an installation makes several objects within seconds."""
 
-_NUMBER = re.compile(r"(.+?[-.](?:v|rev)?)([0-9]{1,9})")
+_HASH = re.compile(r"(.+)-(?=[0-9]*[a-z])[2456789bcdfghkmt]{10}")
+"""The suffix of kustomize: ten hexadecimal digits, of which 0, 1, 3, a and e are other letters (`api/hasher`).
 
-_NO_LABELS = "{}"
+A suffix of digits alone is more likely the number of a tenant or of a ticket.
+"""
+
+_NUMBER = re.compile(r"(.*[^-.0-9]-|.+[-.](?:v|rev-?))([0-9]{1,9})")
+"""A number after `-`, `-v`, `.v`, `-rev` or `-rev-`, but not as the last of several: `web-1-2` may be a version."""
+
+_HASH_DIGITS = 32
 
 _Family = tuple[str, str, str, str]
-"""The kind, the namespace, the name without its suffix, and the labels."""
+"""The kind, the namespace, the name without its suffix, and a hash of the labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +47,18 @@ class Generation:
         name: Its name.
         number: The number in its suffix; None if the suffix is a hash.
         created_at: When it was created.
+        was_used: Whether its use is recorded.
     """
 
     name: str
     number: int | None
     created_at: datetime
+    was_used: bool = False
 
     def is_older_than(self, other: "Generation") -> bool:
-        """Return whether it was made before another generation, by the creation and by the number.
-
-        Objects that are made at the same time are no generations, such as one for each replica.
-        """
+        """Return whether it was made before another generation, by the creation and by the number."""
         is_lower = self.number is None or other.number is None or self.number < other.number
-        return is_lower and self.created_at < other.created_at
+        return is_lower and self.created_at + GAP <= other.created_at
 
 
 @dataclass(slots=True)
@@ -71,7 +80,7 @@ class Generations:
 
 @dataclass(frozen=True, slots=True)
 class UsedGenerations:
-    """The generations that a pass saw used.
+    """The generations that a pass saw used, and those whose use is recorded.
 
     Attributes:
         generations: All generations.
@@ -80,13 +89,13 @@ class UsedGenerations:
 
     generations: Generations
     is_used: Callable[[str, str, str], bool]
-    _oldest: dict[_Family, Generation | None] = field(default_factory=dict)
+    _bounds: dict[_Family, tuple[Generation, Generation | None] | None] = field(default_factory=dict)
 
     def find_newer(self, obj: Any) -> str:
-        """The name of a newer generation that is used; empty if there is none.
+        """The name of a newer generation that is or was used; empty if there is none.
 
-        The object must be older than each generation that is used. After a rollback the newest one is not used, and may
-        be needed again: nothing shows that it was left behind.
+        The object must also be older than each generation that is used now. After a rollback the newest one is not
+        used, and may be needed again: nothing shows that it was left behind.
 
         Args:
             obj: The object; its metadata is enough.
@@ -95,24 +104,29 @@ class UsedGenerations:
         if found is None:
             return ""
         family, itself = found
-        if family not in self._oldest:  # once for each family, which may have thousands of objects
-            self._oldest[family] = self._find_oldest(family)
-        oldest = self._oldest[family]
-        return oldest.name if oldest is not None and itself.is_older_than(oldest) else ""
+        if family not in self._bounds:  # once for each family, which may have thousands of objects
+            self._bounds[family] = self._find_bounds(family)
+        if (bounds := self._bounds[family]) is None:
+            return ""
+        newest, oldest_now = bounds
+        is_older = itself.is_older_than(newest) and (oldest_now is None or itself.is_older_than(oldest_now))
+        return newest.name if is_older else ""
 
-    def _find_oldest(self, family: _Family) -> Generation | None:
-        """The first of the used generations, with the lowest number of all of them; None if none is used."""
+    def _find_bounds(self, family: _Family) -> tuple[Generation, Generation | None] | None:
+        """The newest generation that is or was used, and the oldest one that is used now, with the lowest number."""
         kind, namespace, *_ = family
-        all_of_it = self.generations.find(family)
-        used = [one for one in all_of_it if self.is_used(kind, namespace, one.name)]
-        if not used:
+        members = self.generations.find(family)
+        now = [one for one in members if self.is_used(kind, namespace, one.name)]
+        seen = [*now, *(one for one in members if one.was_used)]
+        if not seen:
             return None
-        oldest = min(used, key=lambda one: one.created_at)
-        if oldest.number is None:
-            return oldest
-        newest = max(all_of_it, key=lambda one: one.number or 0)
-        lowest = min(one.number or 0 for one in used)
-        return replace(oldest, number=lowest) if newest in used else None
+        newest = max(seen, key=lambda one: (one.number or 0, one.created_at))
+        if newest.number is not None and newest.number < max(one.number or 0 for one in members):
+            return None
+        if not now:
+            return newest, None
+        lowest = min((one.number for one in now if one.number is not None), default=None)
+        return newest, replace(min(now, key=lambda one: one.created_at), number=lowest)
 
 
 def _read(obj: Any) -> tuple[_Family, Generation] | None:
@@ -122,16 +136,16 @@ def _read(obj: Any) -> tuple[_Family, Generation] | None:
         created_at = parse_instant(get_in(obj, "metadata.creationTimestamp"))
     except ValueError:
         return None
-    labels = _labels_of(obj)
+    labels, was_used = _hash_labels(obj), read_used_at(obj) is not None
     if found := _HASH.fullmatch(name):
-        return (kind, namespace, f"{found[1]}-#", labels), Generation(name, None, created_at)
-    if labels != _NO_LABELS and (found := _NUMBER.fullmatch(name)):
-        return (kind, namespace, found[1], labels), Generation(name, int(found[2]), created_at)
+        return (kind, namespace, f"{found[1]}-#", labels), Generation(name, None, created_at, was_used)
+    if kind == "ConfigMap" and labels and (found := _NUMBER.fullmatch(name)):
+        return (kind, namespace, found[1], labels), Generation(name, int(found[2]), created_at, was_used)
     return None
 
 
-def _labels_of(obj: Any) -> str:
-    """The canonical text of the labels, without the label of our announcement."""
+def _hash_labels(obj: Any) -> str:
+    """A hash of the labels, without the label of our announcement; empty if there are none."""
     labels = get_in(obj, "metadata.labels")
     others = {key: value for key, value in labels.items() if key != ANNOUNCED_LABEL} if isinstance(labels, dict) else {}
-    return json.dumps(others, sort_keys=True)
+    return sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()[:_HASH_DIGITS] if others else ""

@@ -57,8 +57,8 @@ class UnusedReason(StrEnum):
     Nothing. The references of the decision name the object and its field.
     """
     NEVER_USED = "never-used"
-    """Nothing refers to the object, and no pass has ever seen it used. A program may find it by its name, by a label,
-    or by a text in data, so it is kept.
+    """Nothing refers to the object, and no use of it is recorded. A program may find it by its name, by a label, or by
+    a text in data, so it is kept.
 
     If you know that nothing reads it, run `kubectl delete KIND/NAME`. To have such objects deleted by a rule, set
     `neverUsed: true` in its `unused`.
@@ -114,7 +114,7 @@ class UnusedReason(StrEnum):
     """The object has no `metadata.managedFields`: the API server does not note who writes to it, so it can attest
     neither its use nor a mark. `kubectl create configmap NAME` without data makes such an object.
 
-    To have its writes noted from now on, change it once by `kubectl apply --server-side`.
+    To have its writes noted from now on, add a label to it by `kubectl apply --server-side`.
     """
     OWNED = "owned"
     """The object has owner references. The garbage collector deletes it after its owners.

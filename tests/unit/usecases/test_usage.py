@@ -478,6 +478,31 @@ async def test_object_whose_entry_has_a_forged_time_is_not_marked_again_at_each_
     assert bench.writes == 1
 
 
+async def test_use_that_cannot_be_recorded_is_no_failure(bench):
+    """The object is in use: nothing was to be deleted."""
+    bench.put(config_map(used=None))
+    bench.reader.references.append(refer())
+    bench.cluster.fail("patch", PermanentError("annotations: too long"), on="web-7f9c2")
+    await bench.tick()
+    assert bench.telemetry.verdicts() == [("kept", "used")]
+    assert not bench.telemetry.refusals
+
+
+async def test_first_use_is_recorded_once_and_allows_the_deletion_later(bench):
+    bench.put(config_map(used=None))
+    for _ in range(2):
+        await bench.tick(HOUR)
+        assert bench.writes == 0
+    bench.reader.references.append(refer())
+    for _ in range(3):
+        await bench.tick(HOUR)
+        assert bench.writes == 1
+    bench.reader.references.clear()
+    for _ in range(30):
+        await bench.tick(HOUR)
+    assert [one["metadata"]["name"] for one in bench.cluster.deleted] == ["web-7f9c2"]
+
+
 async def test_mark_is_written_again_if_a_client_only_removes_something(bench):
     metadata = {"name": "web-7f9c2", "labels": {"app": "web"}}
     removable = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1", "b": "2"}}

@@ -17,6 +17,7 @@ from tests.unused import unused_policy
 
 NEVER = {"unused": {"ttl": "1d", "neverUsed": True}}
 NARROW = "unused.neverUsed: expected match.namespaces.names without a glob, or match.labels with a value"
+HAS_NAME = {"key": "app.kubernetes.io/name", "operator": "Exists"}
 NOT_WEB = {"key": "app", "operator": "NotIn", "values": ["web"]}
 
 
@@ -63,7 +64,7 @@ def test_kind_is_named_by_any_of_its_names(word):
         (NEVER | {"match": {"kinds": ["cm"]}}, NARROW),
         (NEVER | {"match": {"kinds": ["cm"], "namespaces": {"names": ["ci", "c*"]}}}, NARROW),
         (NEVER | {"match": {"kinds": ["cm"], "namespaces": {"except": ["ci"]}}}, NARROW),
-        (NEVER | {"match": {"kinds": ["cm"], "labels": {"matchExpressions": [NOT_WEB]}}}, NARROW),
+        (NEVER | {"match": {"kinds": ["cm"], "labels": {"matchExpressions": [NOT_WEB, HAS_NAME]}}}, NARROW),
         ({"unused": {"ttl": "1d", "neverUsed": "yes"}}, "unused.neverUsed"),
     ],
     ids=lambda value: None if isinstance(value, str) else ascii(value),
@@ -77,7 +78,7 @@ def test_malformed_rule_is_rejected(fields, problem):
     [
         {"namespaces": {"names": ["ci", "web"]}},
         {"labels": {"matchLabels": {"app": "web"}}},
-        {"labels": {"matchExpressions": [{"key": "preview", "operator": "Exists"}, NOT_WEB]}},
+        {"labels": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}, NOT_WEB]}},
     ],
 )
 def test_rule_that_names_namespaces_or_labels_may_take_objects_that_were_never_used(narrow):

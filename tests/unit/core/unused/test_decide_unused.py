@@ -310,6 +310,18 @@ def test_each_part_of_an_entry_of_another_client_counts(key):
     assert decide(changed).reason is Reason.CHANGED
 
 
+def test_entry_without_a_time_is_no_change_until_it_has_one():
+    """A server-side apply that changes no value has none, as if Flux takes an object over."""
+    taken_over = written(LONG_AGO, "flux") | {"operation": "Apply"}
+    del taken_over["time"]
+    marked = having_mark(written_by(written(LONG_AGO), taken_over), LONG_UNUSED)
+    changed = copied(marked)
+    changed["metadata"]["managedFields"][1]["time"] = format_instant(ago(60))
+
+    assert decide(marked).reason is Reason.UNUSED
+    assert decide(changed).reason is Reason.CHANGED
+
+
 def test_order_of_the_entries_and_our_own_fields_are_no_change():
     ours: Any = {"f:metadata": {"f:annotations": {".": {}, "f:ttlafterfinished.dev/deleted-after": {}}}}
     entries = [*reversed(MARKED["metadata"]["managedFields"]), written(ago(60), ANNOUNCEMENT_MANAGER, ours)]

@@ -5,9 +5,9 @@ import pytest
 from shared.core.objects import format_instant
 from shared.core.unused.generations import Generations, UsedGenerations
 from tests.builders import LONG_AGO, NOW, ago
-from tests.unused import config_map
+from tests.unused import config_map, having_use
 
-OLD, NEW = ago(3600), ago(60)
+OLD, SOON, NEW = ago(3600), ago(3541), ago(60)
 
 
 WEB = {"app.kubernetes.io/instance": "web"}
@@ -17,7 +17,7 @@ def made(name, at=OLD, *, labels=WEB, **metadata):
     return config_map(name, used=None, creationTimestamp=format_instant(at), labels=labels, **metadata)
 
 
-def find_newer(obj, *others, used):
+def find_newer(obj, *others, used=()):
     generations = Generations()
     for one in (obj, *others):
         generations.add(one)
@@ -52,7 +52,14 @@ KEPT = {
     "numbers of which the newest is not used": (FIRST, [made("web-v2", NEW), made("web-v3", NEW)], {"web-v2"}),
     "another namespace": (FIRST, [made("web-v2", NEW, namespace="web")], {"web-v2"}),
     "another kind": (FIRST, [made("web-v2", NEW) | {"kind": "Secret"}], {"web-v2"}),
-    "made at the same time, as one for each replica": (FIRST, [made("web-v2", OLD)], {"web-v2"}),
+    "made by one installation, as one for each replica": (FIRST, [made("web-v2", SOON)], {"web-v2"}),
+    "a Secret with a number, which may be a key": (
+        made("web-v1") | {"kind": "Secret"},
+        [made("web-v2", NEW) | {"kind": "Secret"}],
+        {"web-v2"},
+    ),
+    "the last of several numbers, as of an address": (made("web-10-4"), [made("web-10-7", NEW)], {"web-10-7"}),
+    "digits alone, as of a tenant": (made("web-2498765428"), [made("web-8875224469", NEW)], {"web-8875224469"}),
     "a lower number that was made later": (made("web-v1", NEW), [made("web-v2", OLD)], {"web-v2"}),
     "the newest, after a rollback": (made("web-v3", NEW), [made("web-v2")], {"web-v2"}),
     "between two that are used": (
@@ -71,6 +78,14 @@ KEPT = {
 @pytest.mark.parametrize(("obj", "others", "used"), KEPT.values(), ids=KEPT)
 def test_object_is_no_older_generation(obj, others, used):
     assert find_newer(obj, *others, used=used) == ""
+
+
+def test_newer_generation_that_was_seen_used_is_enough():
+    """Otherwise the mark would come and go with each run of a Job that uses the newest generation."""
+    newer = having_use(made("web-v2", NEW), NEW)
+    assert find_newer(FIRST, newer) == "web-v2"
+    assert find_newer(FIRST, newer, made("web-v3", NOW)) == ""
+    assert find_newer(made("web-v2", ago(600)), having_use(made("web-v3", NEW), NEW), FIRST, used={"web-v1"}) == ""
 
 
 def test_hash_needs_no_labels():
