@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared import __version__
 from shared.adapters.clock import SystemClock
@@ -17,9 +17,19 @@ from shared.ports import Archives, Clock, Cluster, Publisher, Telemetry, Timers
 from shared.safeguards.state_schema import HOME
 
 if TYPE_CHECKING:
-    from shared.adapters.config.policy_file import PolicyFile
     from shared.adapters.telemetry.metrics import Metrics
     from shared.core.references.carriers import Carriers
+
+
+class Policies(Protocol):
+    """The policy of a process, which may change while the process runs: a file, or the installed policy."""
+
+    def policy(self) -> Policy:
+        """Return the policy in force: the last one that is valid."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the last read brought the policy in force."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +40,7 @@ class ProcessConfig:
         settings: The settings.
         kinds: All known kinds.
         catalogue: The enabled kinds.
-        policies: The policy file; None if the settings name none.
+        policies: The policy file, or the installed policy; None if there is no policy.
         clock: The clock.
         telemetry: Reports decisions and problems.
         metrics: The metrics, which are also the telemetry; None if they are neither served nor pushed.
@@ -48,7 +58,7 @@ class ProcessConfig:
     settings: Settings
     kinds: Catalogue
     catalogue: Catalogue
-    policies: "PolicyFile | None" = None
+    policies: Policies | None = None
     clock: Clock = field(default_factory=SystemClock)
     telemetry: Telemetry = field(default_factory=LogTelemetry)
     metrics: "Metrics | None" = None
@@ -82,19 +92,22 @@ class ProcessConfig:
         return Scope(self.namespace, kinds, digest, dry_run, __version__, state=self.home_namespace)
 
 
-def read_config(settings: Settings, *, telemetry: Telemetry | None = None, **ports: Any) -> ProcessConfig:
+def read_config(
+    settings: Settings, *, telemetry: Telemetry | None = None, kinds: Catalogue | None = None, **ports: Any
+) -> ProcessConfig:
     """Read the files that the settings name.
 
     Args:
         settings: The settings.
         telemetry: Reports decisions and problems; by default to the log.
+        kinds: All known kinds; by default the shipped kinds, and those of TTL_KINDS_DIR.
         ports: Other fields of the configuration.
 
     Raises:
         SettingsError: TTL_KINDS names an unknown kind.
         FileError: A rule in TTL_KINDS_DIR or the policy file of TTL_POLICY is invalid.
     """
-    kinds = read_catalogue(settings.kinds_dir)
+    kinds = kinds or read_catalogue(settings.kinds_dir)
     try:
         catalogue = kinds.parse_names(settings.kinds)
     except ValueError as error:
@@ -114,8 +127,7 @@ def read_config(settings: Settings, *, telemetry: Telemetry | None = None, **por
         settings=settings,
         kinds=kinds,
         catalogue=catalogue,
-        policies=policies,
         telemetry=report,
         metrics=metrics,
-        **{"home_namespace": settings.home_namespace or HOME, **ports},
+        **{"policies": policies, "home_namespace": settings.home_namespace or HOME, **ports},
     )

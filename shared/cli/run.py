@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -24,6 +25,8 @@ from shared.bootstrap.exports import start_exports
 from shared.bootstrap.metrics_server import serve_metrics
 from shared.bootstrap.process import Process
 from shared.cli.deleters.brakes import find_stop
+from shared.cli.deleters.in_force import PolicyInForce
+from shared.cli.deleters.policy_of_run import find_named_policy, read_policy_of_run
 from shared.cli.input.command import command
 from shared.cli.input.options import (
     Options,
@@ -33,11 +36,12 @@ from shared.cli.input.options import (
     kinds_option,
     named_by_option,
     namespace_name,
-    policy_option,
+    policy_in_force_option,
 )
 from shared.cli.input.target import connected, is_absent, name_served
 from shared.cli.output.messages import inform
 from shared.cli.timers.place import make_path_of_run
+from shared.core.objects import printable
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE, RUN
@@ -52,7 +56,7 @@ from shared.standalone.runner import Runner
 @all_namespaces_option
 @kinds_option
 @kinds_dir_option
-@policy_option
+@policy_in_force_option
 @click.option("--sweep-interval", metavar="TIME", help="The time between two sweeps (10m).")
 @click.option("--concurrency", metavar="N", help="Concurrent DELETEs (64).")
 @click.option(
@@ -86,6 +90,9 @@ async def run(
     """Delete finished objects when their TTL expires, on the cluster of the current context, until Ctrl-C.
 
     Running objects are stopped at their active deadline.
+
+    The installed policy applies, unless --policy or $TTL_POLICY names another. A change of it applies within seconds.
+    If it cannot be read, `run` does not start. In a Pod of the installation, only $TTL_POLICY counts.
     """
     given = {
         **options.by_variable,
@@ -98,10 +105,20 @@ async def run(
     with named_by_option(given) as values:
         settings = read_settings(values)
         home_namespace = settings.home_namespace or lease_namespace
-        files = read_config(settings, telemetry=telemetry, namespace=namespace, home_namespace=home_namespace)
+        chosen = find_named_policy(options, settings)
+        settings = settings.model_copy(update={"policy": None}) if chosen and not chosen.name else settings
+        read = partial(read_config, telemetry=telemetry, namespace=namespace, home_namespace=home_namespace)
+        files = read(settings) if chosen else None  # before it connects: it checks the files
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(connected(options, memory=Memory()))
+        if chosen is None or files is None:
+            installed = await read_policy_of_run(cluster, options, telemetry)
+            chosen, archives = installed.chosen, installed.reachable_archives(stack)
+            settings = settings.model_copy(update={"cluster_name": installed.force.cluster_name})
+            with named_by_option(given):
+                files = read(settings, kinds=installed.force.kinds, policies=installed.followed, archives=archives)
+            await stack.enter_async_context(installed.followed.followed())
         timers_at = settings.timers or SqliteAddress(make_path_of_run(cluster.server, dry_run=settings.dry_run))
         known = {"timers": timers_at, "home_namespace": home_namespace}
         config = replace(files, settings=settings.model_copy(update=known), cluster=cluster)
@@ -127,7 +144,7 @@ async def run(
         )
         if namespace and await is_absent(namespace, cluster):
             inform(f"warning: namespace {namespace} does not exist; nothing is deleted until it is created")
-        inform(_banner(config, cluster.server, await name_served(config, cluster)))
+        inform(_banner(config, chosen, cluster.server, await name_served(config, cluster)))
         if stop:
             inform(stop)
         try:
@@ -169,10 +186,10 @@ async def _check_file(path: Path, cluster: KubernetesCluster, lease_namespace: s
             raise
 
 
-def _banner(config: ProcessConfig, server: str, plurals: str) -> str:
+def _banner(config: ProcessConfig, chosen: PolicyInForce, server: str, plurals: str) -> str:
     where = f"namespace {config.namespace}" if config.namespace else "all namespaces"
     dry_run = "\ndry run: nothing will be deleted" if config.settings.dry_run else ""
-    about = f"{_name_policy(config)}\ntimers: {config.settings.timers}"
+    about = f"{_name_policy(config, chosen)}\ntimers: {config.settings.timers}"
     return f"ttl-after-finished: {plurals} in {where} of {server}\n{about}{dry_run}"
 
 
@@ -193,11 +210,13 @@ def _count(uids: int) -> str:
     return f"at least {uids}" if uids == REMEMBERED_UIDS_MAX else str(uids)
 
 
-def _name_policy(config: ProcessConfig) -> str:
-    if config.settings.policy is None:
-        return "no policy"
+def _name_policy(config: ProcessConfig, chosen: PolicyInForce) -> str:
+    differs = f"\nwarning: {printable(chosen.differs)}" if chosen.differs else ""
+    if not chosen.name:
+        return f"no policy{f' ({chosen.why})' if chosen.why else ''}{differs}"
     count = len(config.policy().rules)
-    return f"policy {config.settings.policy}: {count} {'rule' if count == 1 else 'rules'}"
+    installed = "" if chosen.is_local else "installed "
+    return f"{installed}policy {chosen.name}: {count} {'rule' if count == 1 else 'rules'}{differs}"
 
 
 def _report_wait(reason: str) -> None:

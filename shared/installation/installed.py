@@ -1,13 +1,15 @@
 """The kinds, the policy and the settings that an installation decides with."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shared.adapters.config.settings import SettingsError
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.objects import get_text
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
-from shared.installation.inventory import Inventory, name_of, read_inventory
+from shared.installation.inventory import OURS, PARTS, Inventory, name_of, read_inventory, read_list
 from shared.installation.mounted import READ, find_settings, most_used, parse_settings, read_catalogue, read_policy
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
@@ -50,6 +52,16 @@ async def read_installed(cluster: "KubernetesCluster", namespace: str) -> Instal
         TtlError: The installation cannot be read.
     """
     return find_installed(await read_inventory(cluster, namespace, READ), namespace)
+
+
+async def find_other_namespaces(cluster: "KubernetesCluster") -> tuple[str, ...]:
+    """Find all namespaces with an installation; only those that this user may see."""
+    kinds = ("Knative Service", "StatefulSet", "Deployment")
+    selector = ",".join(f"{name}={value}" for name, value in OURS.items())
+    paths = [f"/apis/{PARTS[kind]}" for kind in kinds]
+    lists = await asyncio.gather(*(read_list(cluster, path, labelSelector=selector) for path in paths))
+    found = Inventory(dict(zip(kinds, lists, strict=True)))
+    return tuple(sorted({get_text(obj, "metadata.namespace") for _, obj in found.workloads()}))
 
 
 def find_installed(found: Inventory, namespace: str) -> Installed | None:

@@ -141,6 +141,11 @@ def read_policy(found: Inventory, kinds: Catalogue, namespace: str) -> tuple[str
         TtlError: The policy cannot be read or is invalid, or the workloads name different policies.
     """
     named = list(find_policies(found))
+    for workload in _readers(found):
+        file = environment_of(workload).get("TTL_POLICY", "")
+        if file and not volume_at(workload, file.rpartition("/")[0]):
+            what = f"TTL_POLICY of {name_of(workload)} in namespace {namespace}"
+            raise TtlError(f"{what}: expected a file of a mounted ConfigMap, got {file}")
     if not named:
         return "", NO_POLICY
     if len(named) > 1:

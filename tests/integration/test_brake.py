@@ -327,7 +327,8 @@ def test_run_that_may_not_read_the_brake_does_not_start(
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(config))
 
-    denied = ttl("run", "--no-lease", "-k", "pods", "--lease-namespace", namespace, "--kubeconfig", str(kubeconfig))
+    words = ("run", "--no-lease", "-k", "pods", "--policy", "none", "--lease-namespace", namespace)
+    denied = ttl(*words, "--kubeconfig", str(kubeconfig))
 
     assert denied.returncode == 1
     assert f"ConfigMap {namespace}/{NAME}" in denied.stderr

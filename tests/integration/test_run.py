@@ -258,7 +258,7 @@ def test_start_names_the_policy_in_force(cluster: Cluster, start_run: Start, tmp
     policy.write_text("rules: [{name: ci, match: {kinds: [Job]}, ttl: 1d}]")
     with_policy, without = start_run("--policy", str(policy)), start_run()
     cluster.api.wait(
-        "both starts", lambda: f"\npolicy {policy}: 1 rule\n" in with_policy.text and "\nno policy\n" in without.text
+        "both starts", lambda: f"\npolicy {policy}: 1 rule\n" in with_policy.text and "\nno policy (" in without.text
     )
 
 

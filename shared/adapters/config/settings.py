@@ -54,7 +54,8 @@ class Settings(OtelSettings, TimersSettings):
     Read by: usage, run, commands.
     """
     policy: Path | None = Field(default=None, alias="TTL_POLICY")
-    """The policy file. It is read again when its content changes. If it is not set, there is no policy.
+    """The policy file. It is read again when its content changes. If it is not set, a function has no policy. `run` and
+    the commands then apply the installed policy; in a Pod of the installation, `run` has none.
 
     Read by: schedule, expire, enforce, archive, sweep, usage, run, watch, commands.
     """

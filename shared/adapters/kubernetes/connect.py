@@ -49,6 +49,14 @@ async def connect(
     return KubernetesCluster(transport, memory, refresher=refresher)
 
 
+def own_namespace() -> str:
+    """Return the namespace of the Pod in which this process runs; empty outside a Pod, or without its account."""
+    place = SERVICE_ACCOUNT / "namespace"
+    if not (os.getenv("KUBERNETES_SERVICE_HOST") and _has_content(SERVICE_ACCOUNT / "token") and _has_content(place)):
+        return ""
+    return place.read_text().strip()
+
+
 def _connect_by_access(access: Access, memory: Memory | None) -> KubernetesCluster:
     proxy = get_proxy(access.server)
     options = {"proxy": proxy} if proxy else {}

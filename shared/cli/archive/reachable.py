@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from shared.bootstrap.archives import OpenedArchives
@@ -25,6 +25,7 @@ class ReachableArchives:
     opened: OpenedArchives
     is_local: bool
     at_end: AsyncExitStack
+    _to_close: dict[int, Archive] = field(default_factory=dict)
 
     @property
     def cluster(self) -> str:
@@ -35,7 +36,8 @@ class ReachableArchives:
         """See `shared.ports.Archives`."""
         check_reachable(name, destination, is_local=self.is_local)
         archive = await self.opened.open(name, destination)
-        if close := getattr(archive, "close", None):  # of a webhook; a second call does nothing
+        if id(archive) not in self._to_close and (close := getattr(archive, "close", None)):  # of a webhook
+            self._to_close[id(archive)] = archive
             self.at_end.push_async_callback(close)
         return archive
 

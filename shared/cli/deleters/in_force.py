@@ -12,7 +12,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
 from shared.installation.defaults import RUN
-from shared.installation.installed import Installed, read_installed
+from shared.installation.installed import Installed, find_other_namespaces, read_installed
 from shared.installation.leader import Leader, read_leader
 from shared.safeguards.state_schema import StateContents
 
@@ -180,9 +180,14 @@ async def read_in_force(cluster: "KubernetesCluster", options: Options) -> InFor
 
 async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple[Installed | None, str]:
     try:
-        return await read_installed(cluster, namespace), ""
+        installed = await read_installed(cluster, namespace)
     except TtlError as error:
         return None, str(error)
+    others = () if installed or read_settings().home_namespace else await find_other_namespaces(cluster)
+    if others:
+        where = f"nothing is installed in namespace {namespace}, but in {', '.join(others)}"
+        return None, f"{where}; set TTL_NAMESPACE to the namespace of the installation"
+    return installed, ""
 
 
 async def _read_states(cluster: "KubernetesCluster", home: str) -> list[NamespaceState]:

@@ -155,9 +155,6 @@ references_dir_option = click.option(
     type=click.Path(path_type=Path),
     help="Also read the carrier rules of this directory. Default: $TTL_REFERENCES_DIR.",
 )
-policy_option = click.option(
-    "--policy", metavar="FILE", type=click.Path(path_type=Path), help="Apply this policy. Default: $TTL_POLICY."
-)
 policy_in_force_option = click.option(
     "--policy",
     metavar="FILE|none",

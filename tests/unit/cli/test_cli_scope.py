@@ -108,7 +108,7 @@ def test_invalid_namespace_name_is_rejected(command):
         (("kinds",), {"TTL_KINDS_DIR": ""}, "TTL_KINDS_DIR"),
         (("run", "--sweep-interval", "abc"), {}, "--sweep-interval: expected"),
         (("run", "--concurrency", "many"), {}, "--concurrency: "),
-        (("run", "--kinds", "gizmos"), {}, "--kinds: unknown kind 'gizmos'"),
+        (("run", "--kinds", "gizmos", "--policy", "none"), {}, "--kinds: unknown kind 'gizmos'"),
     ],
 )
 def test_program_exits_with_2_and_names_the_option_or_variable(words, environment, named):
