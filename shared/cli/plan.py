@@ -34,14 +34,20 @@ from shared.cli.policies.archive_warnings import describe_archives
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.deadline_warnings import describe_deadlines
-from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, check_limit, describe_safeguards, find_unused
+from shared.cli.policies.policy_warnings import (
+    LIMIT,
+    check_limit,
+    describe_breaker,
+    describe_safeguards,
+    find_unused,
+)
 from shared.cli.usage.acceptance import accept_option, accept_plan, check_scope
 from shared.cli.usage.planned import NOTHING_PLANNED, PlannedUsage, find_planned, print_planned, warn_about_planned
 from shared.core.objects import printable
 from shared.errors import TtlError
 
 TOO_MANY = 3
-"""The exit code if a policy would delete more objects at once than the limit."""
+"""The exit code if a policy would delete more objects at once than the limit, or than its breaker allows."""
 
 
 @command()
@@ -68,7 +74,9 @@ TOO_MANY = 3
     help=f"With --policy: the most objects due at once. Default: its breaker's count, else {LIMIT:,}.",
 )
 @click.option(
-    "--yes", is_flag=True, help="With --policy: exit with code 0 even if more objects than --limit are due at once."
+    "--yes",
+    is_flag=True,
+    help="With --policy: exit with 0 even if more objects than --limit are due at once, or its breaker would trip.",
 )
 @view_options
 @accept_option
@@ -96,7 +104,9 @@ async def plan(
 
     With --policy: compare that policy with the one in force, per rule, kind and namespace, and list the objects whose
     decision changes. `120 (+8)` is 120 under the new policy, 8 more than under the other. The exit code is 3 if more
-    objects than --limit would be deleted or stopped at once.
+    objects than --limit would be deleted or stopped at once, or if the breaker of the new policy would trip.
+
+    If the policy in force is unknown, or another part could not be read, the exit code is 1.
     """
     namespace, policy = options.namespace, options.policy
     named, view = NamedKinds.choose(options.kinds), view_of(**chosen)
@@ -107,6 +117,8 @@ async def plan(
         if namespace and await is_absent(namespace, cluster):
             raise TtlError(f"namespace {namespace} does not exist on {cluster.server}")
         new, old = force.choose(policy), force.choose(against) if policy else None
+        if old and not old.is_known and new.leads:  # then the policy in force is this very file
+            old = new
         policies = [old.policy, new.policy] if old else [new.policy]
         async with opened_archives(force, *([new, old] if old else [new])) as archives:
             preview = await read_preview(
@@ -114,15 +126,17 @@ async def plan(
             )
         planned = await find_planned(cluster, options, new.policy)
     named.warn()
+    if old is not None and new.leads:
+        warn(f"policy: {printable(new.message)}")
     is_shown = old is None and output == "text"
     is_complete = warn_about(preview, force, old or new, is_shown=is_shown, is_compared=old is not None)
     warn_about_planned(planned)
     code = 0 if is_complete and not planned.problem else 1
     if old is not None:
-        warning = _print_comparison(
+        is_too_many = _print_comparison(
             preview, new, old, limit, output=output, everything=everything, yes=yes, planned=planned
         )
-        code = TOO_MANY if warning.is_raised and not yes else code
+        code = TOO_MANY if is_too_many and not yes else code
     else:
         _print_policy(preview, new, view, planned, everything=everything, output=output)
     if accept:
@@ -171,8 +185,12 @@ def _print_comparison(
     everything: bool,
     yes: bool,
     planned: PlannedUsage = NOTHING_PLANNED,
-) -> PolicyWarning:
-    """Print the comparison on standard output, and the warnings on standard error."""
+) -> bool:
+    """Print the comparison on standard output, and the warnings on standard error.
+
+    Returns:
+        Whether more objects are due at once than the limit, or than the policy's breaker allows.
+    """
     comparison = Comparison(preview.objects)
     warning = check_limit(comparison, new.policy.limits, limit, planned.at_once)
     safeguards = list(describe_safeguards(comparison, new.policy.limits))
@@ -193,4 +211,8 @@ def _print_comparison(
     if warning.is_raised:
         confirm = "" if yes else f". The exit code is {TOO_MANY}; to confirm, set --yes or a higher --limit"
         warn(f"WARNING: {warning}{confirm}", fg="red", bold=True)
-    return warning
+    would_trip = any(describe_breaker(comparison, new.policy.limits.breaker))
+    if would_trip and not yes and not warning.is_raised:
+        code = f"The exit code is {TOO_MANY}; to confirm, set --yes"
+        warn(f"WARNING: the policy's breaker would trip. {code}", fg="red", bold=True)
+    return warning.is_raised or would_trip

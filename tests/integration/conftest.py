@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from shared.devserver.real_servers import RealServer, find_assets
 from tests.builders import COMMAND
@@ -75,6 +76,24 @@ def run_command(kubeconfig: Path, *words: str, **environment: str) -> subprocess
     return subprocess.run(
         [*COMMAND, *words], env=inherited | environment, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def limited_kubeconfig(server: RealServer, api: Api, namespace: str, folder: Path, *rules: dict[str, Any]) -> Path:
+    """The kubeconfig of a service account that has only these rights, in all namespaces."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    api.call("POST", accounts, {"metadata": {"name": "limited"}})
+    token = api.call("POST", f"{accounts}/limited/token", {"spec": {"expirationSeconds": 600}})["status"]["token"]
+    roles, name = "/apis/rbac.authorization.k8s.io/v1", f"limited-{namespace}"
+    api.call("POST", f"{roles}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    subjects = [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": subjects}
+    api.call("POST", f"{roles}/clusterrolebindings", binding)
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    path = folder / "limited.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 class Run:

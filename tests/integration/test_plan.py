@@ -86,6 +86,10 @@ def test_plan_exits_with_3_above_the_limit_unless_confirmed(plan):
     done = plan("--policy", "new.yaml", new=broken)
     assert done.returncode == 3
     assert "breaker" in done.stderr
+    share = {"rules": RULES, "budget": {"breaker": {"share": "10%", "atLeast": 1}}}
+    done = plan("--policy", "new.yaml", new=share)
+    assert (done.returncode, "the policy's breaker would trip" in done.stderr) == (3, True)
+    assert plan("--policy", "new.yaml", "--yes").returncode == 0
 
 
 @pytest.fixture

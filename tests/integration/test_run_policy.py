@@ -11,7 +11,7 @@ import yaml
 
 from shared.core.objects import format_instant
 from shared.devserver.real_servers import RealServer
-from tests.integration.conftest import Api, Run, run_command
+from tests.integration.conftest import Api, Run, limited_kubeconfig, run_command
 from tests.integration.test_plan import deployment
 
 HOME = "ttl-after-finished"
@@ -122,21 +122,8 @@ def test_run_applies_another_policy_only_if_it_is_named(
 def test_run_without_the_right_to_read_the_installation_does_not_start(
     server: RealServer, api: Api, installed: str, namespace: str, tmp_path: Path
 ) -> None:
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    api.call("POST", accounts, {"metadata": {"name": "limited"}})
-    token = api.call("POST", f"{accounts}/limited/token", {"spec": {"expirationSeconds": 600}})["status"]["token"]
-    roles = "/apis/rbac.authorization.k8s.io/v1"
-    rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]}]
-    api.call("POST", f"{roles}/clusterroles", {"metadata": {"name": namespace}, "rules": rules})
-    subjects = [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}
-    binding = {"metadata": {"name": namespace}, "roleRef": role, "subjects": subjects}
-    api.call("POST", f"{roles}/clusterrolebindings", binding)
-    config = yaml.safe_load(server.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token}
-    limited = tmp_path / "limited.yaml"
-    limited.write_text(yaml.safe_dump(config))
-
+    rules = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]}
+    limited = limited_kubeconfig(server, api, namespace, tmp_path, rules)
     refused = run_command(limited, "run", "--no-lease", XDG_STATE_HOME=str(tmp_path))
     assert refused.returncode == 1
     assert "could not read the installation in namespace ttl-after-finished" in refused.stderr

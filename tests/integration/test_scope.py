@@ -1,6 +1,7 @@
 """The scope of a `run`, which its Lease on a real kube-apiserver records, and how commands use it."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from shared.core.scope import parse_scope
 from shared.devserver.real_servers import RealServer
 from shared.installation.defaults import LEASE
-from tests.integration.conftest import Api, Run, run_command
+from tests.integration.conftest import Api, Run, limited_kubeconfig, run_command
 from tests.integration.test_restraints import Pods
 
 POLICY = "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\nrules: [{name: ci, match: {kinds: [pods]}, ttl: 1d}]\n"
@@ -73,7 +74,7 @@ def test_leader_of_one_namespace_and_kind_is_an_obstacle_elsewhere(
 
 
 def test_leader_with_another_policy_is_named_also_after_a_reload(
-    pods: Pods, api: Api, start_run: Callable[..., Run], ttl: Ttl, tmp_path: Path
+    server: RealServer, pods: Pods, api: Api, start_run: Callable[..., Run], ttl: Ttl, tmp_path: Path
 ) -> None:
     theirs, mine = tmp_path / "theirs.yaml", tmp_path / "mine.yaml"
     theirs.write_text(POLICY)
@@ -84,6 +85,15 @@ def test_leader_with_another_policy_is_named_also_after_a_reload(
 
     def policy(*words: str) -> Any:
         return ttl("explain", "pod/due", "-n", pods.namespace, "-o", "json", *words)["policy"]
+
+    def plan(*words: str) -> subprocess.CompletedProcess[str]:
+        return run_command(server.kubeconfig, "plan", "-n", pods.namespace, *words, TTL_NAMESPACE=pods.namespace)
+
+    leads = f"leads with this policy (sha256:{digest(POLICY)})"
+    by_leader, by_other = plan("--policy", str(theirs)), plan("--policy", str(mine))
+    assert (by_leader.returncode, leads in by_leader.stderr) == (0, True)
+    assert (by_other.returncode, leads in by_other.stderr) == (1, False)
+    assert plan().returncode == 1
 
     unknown = policy()
     assert unknown["known"] is False
@@ -102,3 +112,20 @@ def test_leader_with_another_policy_is_named_also_after_a_reload(
 
     api.wait("the new policy on the Lease", is_seen)
     assert policy("--policy", str(mine))["differs"] is None
+
+
+def test_policy_is_unknown_to_a_user_who_may_not_read_leases(
+    server: RealServer, api: Api, pods: Pods, namespace: str, tmp_path: Path
+) -> None:
+    pods.finish("due")
+    kubeconfig = limited_kubeconfig(
+        server,
+        api,
+        namespace,
+        tmp_path,
+        {"apiGroups": ["", "apps", "batch"], "resources": ["*"], "verbs": ["get", "list"]},
+    )
+    for words in (("explain", "pod/due"), ("plan",)):
+        done = run_command(kubeconfig, *words, "-n", namespace, TTL_NAMESPACE=namespace)
+        assert done.returncode == 1, done.stdout
+        assert "whether a `run` leads could not be read" in done.stdout + done.stderr

@@ -35,6 +35,7 @@ class PolicyInForce:
         is_known: Whether this is the policy in force, or the one that the operator named.
         differs: That the leading `run` uses another policy; empty if it does not, or if its Lease does not say.
         is_local: Whether it is a file of this machine: then a folder that it names is one of this machine, too.
+        leads: That the leading `run` uses this policy, by the hash on its Lease; empty if that is not known.
     """
 
     policy: Policy
@@ -43,6 +44,7 @@ class PolicyInForce:
     is_known: bool = True
     differs: str = ""
     is_local: bool = False
+    leads: str = ""
 
     def __str__(self) -> str:
         """Return its name, or `no policy`."""
@@ -51,7 +53,7 @@ class PolicyInForce:
     @property
     def message(self) -> str:
         """Name it in one line, with the reason if there is none."""
-        return "; ".join(part for part in (self._description, self.differs) if part)
+        return "; ".join(part for part in (self._description, self.differs or self.leads) if part)
 
     @property
     def _description(self) -> str:
@@ -68,12 +70,14 @@ class NamespaceState:
         contents: The shared state; empty if it could not be read.
         leader: The holder of the Lease, now or before; None if there is no Lease.
         problem: What could not be read, and why.
+        leader_problem: Why the Lease could not be read; empty if it could.
     """
 
     namespace: str
     contents: StateContents
     leader: Leader | None = None
     problem: str = ""
+    leader_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +127,11 @@ class InForce:
         """
         chosen = self._choose(asked)
         leader = self.leader
-        if leader is None or leader.scope is None or not chosen.is_known or leader.scope.policy == chosen.policy.digest:
+        if leader is None or leader.scope is None or not chosen.is_known:
             return chosen
+        if leader.scope.policy == chosen.policy.digest:
+            leads = f"`run` {leader.holder} leads with this policy (sha256:{chosen.policy.digest})"
+            return replace(chosen, leads=leads if chosen.policy.digest else "")
         digest = f"sha256:{chosen.policy.digest}" if chosen.policy.digest else "none"
         differs = f"`run` {leader.holder} leads with {leader.scope.named_policy}, not with this one ({digest})"
         return replace(chosen, differs=differs)
@@ -149,6 +156,9 @@ class InForce:
         """Describe the policy if nothing is installed: the policy of a `run` is a file on another machine."""
         why = f"nothing is installed in namespace {self.home}"
         leader = self.leader
+        if leader is None and (problem := next((one.leader_problem for one in self.states if one.leader_problem), "")):
+            why = f"{why}, and whether a `run` leads could not be read: {problem}"
+            return PolicyInForce(NO_POLICY, why=why, is_known=False)
         if leader is None:
             return PolicyInForce(NO_POLICY, why=why)
         if leader.scope is None:
@@ -195,16 +205,22 @@ async def _read_states(cluster: "KubernetesCluster", home: str) -> list[Namespac
     states = await asyncio.gather(*(_read_state(cluster, one) for one in dict.fromkeys((home, RUN))))
     elsewhere = [one.leader for one in states if one.leader and one.leader.state not in (home, RUN)]
     others = await asyncio.gather(*(_read_state(cluster, one.state) for one in elsewhere))
-    return [*states, *(replace(one, leader=leader) for one, leader in zip(others, elsewhere, strict=True))]
+    return [
+        *states,
+        *(replace(one, leader=leader, leader_problem="") for one, leader in zip(others, elsewhere, strict=True)),
+    ]
 
 
 async def _read_state(cluster: "KubernetesCluster", namespace: str) -> NamespaceState:
     from shared.adapters.kubernetes.state_configmap import read_contents  # noqa: PLC0415 - loads the client
 
-    contents, leader, problem = StateContents(), None, ""
+    contents, leader, unread, unled = StateContents(), None, "", ""
     try:
         contents = await read_contents(cluster, namespace)
+    except TtlError as error:
+        unread = str(error)
+    try:
         leader = await read_leader(cluster, namespace)
     except TtlError as error:
-        problem = str(error)
-    return NamespaceState(namespace, contents, leader, problem)
+        unled = str(error)
+    return NamespaceState(namespace, contents, leader, unread or unled, unled)

@@ -141,6 +141,11 @@ def find_stops(found: InForce, now: datetime) -> Iterator[Obstacle]:
             yield _stopped(state, state.contents.stop, found)
         if state.contents.trip:
             yield _open(state, state.contents.trip, now=now, found=found)
+    yield from find_unread_state(found)
+
+
+def find_unread_state(found: InForce) -> Iterator[Obstacle]:
+    """Report shared state that could not be read: deletions may be stopped."""
     if problem := next((state.problem for state in _active(found) if state.problem), ""):
         message = f"could not read whether deletions are stopped or a breaker is open: {problem}"
         cure = "run the command as a user with `get` on ConfigMaps and Leases in that namespace"

@@ -72,6 +72,8 @@ async def explain_live(options: Options, target: tuple[str, ...], output: str) -
             *await find_last_refusal(cluster, force, one.ref, decision=ahead, now=one.now),
         )
         print_explanations([(one, ExplainContext(chosen, obstacles, force.flags, guard))], output)
+    if is_unsure(one.decision, chosen):
+        raise SystemExit(1)
 
 
 async def _explain_usage(

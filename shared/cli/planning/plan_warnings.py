@@ -3,7 +3,7 @@
 from collections import Counter
 
 from shared.cli.deleters.in_force import InForce, PolicyInForce
-from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, looped_until
+from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, find_unread_state, looped_until
 from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.kept_warnings import is_unread, name_some, warn_about_kept
 from shared.cli.objects.preview import Preview
@@ -30,9 +30,9 @@ def warn_about(preview: Preview, force: InForce, in_force: PolicyInForce, *, is_
         warn(f"{unread} objects are kept, since their namespaces could not be read: grant get and list on namespaces")
     if (not in_force.is_known or in_force.differs) and not is_shown:
         warn(f"policy: {printable(in_force.message)}")
-    if preview.objects:
-        for one in find_stops(force, preview.objects[0].now):
-            warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
+    state_unread = tuple(find_unread_state(force))
+    for one in find_stops(force, preview.objects[0].now) if preview.objects else state_unread:
+        warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
     ahead = [
         (one, decision)
         for one in preview.objects
@@ -49,5 +49,4 @@ def warn_about(preview: Preview, force: InForce, in_force: PolicyInForce, *, is_
     if looped := [one.ref for one, _ in ahead if looped_until(force, one.ref, one.now)]:
         warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {name_some(looped)}", fg="yellow")
     warn_about_kept(preview)
-    unreadable = bool(force.policy_problem) and not in_force.is_known
-    return not (preview.refused or preview.unreadable or unread or unreadable)
+    return in_force.is_known and not (preview.refused or preview.unreadable or unread or state_unread)

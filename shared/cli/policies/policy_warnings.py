@@ -77,7 +77,7 @@ def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:
 
 def describe_safeguards(comparison: Comparison, limits: Limits) -> Iterator[str]:
     """Say whether the policy's own breaker would trip, and how long its budget delays the objects."""
-    yield from _describe_breaker(comparison, limits.breaker)
+    yield from describe_breaker(comparison, limits.breaker)
     due = comparison.due_within(timedelta())
     if limits.everywhere and (delay := _describe_rate(len(due), limits.everywhere)):
         yield f"the policy's budget: {delay}"
@@ -87,7 +87,8 @@ def describe_safeguards(comparison: Comparison, limits: Limits) -> Iterator[str]
             yield f"the policy's budget in namespace {name or '-'}: {delay}"
 
 
-def _describe_breaker(comparison: Comparison, breaker: BreakerLimits) -> Iterator[str]:
+def describe_breaker(comparison: Comparison, breaker: BreakerLimits) -> Iterator[str]:
+    """Say by which of its limits the policy's own breaker would trip."""
     due = comparison.due_within(breaker.window)
     window = format_duration(breaker.window)
     if breaker.count is not None and len(due) > breaker.count:

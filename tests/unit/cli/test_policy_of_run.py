@@ -1,6 +1,7 @@
 """Which policy `run` applies: the one that is named, else the installed one; an unknown one is no weaker one."""
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,12 @@ def workload(namespace, folder="/etc/ttl", source=None):
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
+def unled(**options):
+    """Of a user who may read the shared state, but no Lease, as with the ClusterRole `view`."""
+    found = of(**options)
+    return replace(found, states=[replace(one, problem="no", leader_problem="no") for one in found.states])
+
+
 @pytest.mark.parametrize(
     ("found", "known"),
     [
@@ -64,6 +71,8 @@ def workload(namespace, folder="/etc/ttl", source=None):
         (of(installed=None, led=leader(scope=scope(policy="1a2b3c4d5e6f"))), False),
         (of(installed=None, led=leader(scope=scope())), True),
         (of(installed=None, led=leader()), False),
+        (unled(installed=None), False),
+        (unled(), True),
     ],
 )
 def test_policy_is_known_only_if_it_could_be_read(found, known):
