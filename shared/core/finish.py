@@ -6,7 +6,7 @@ several instants the latest. An instant before the object's creation or start co
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.core.deadlines.mark import InvalidMarkError, read_mark
@@ -32,6 +32,8 @@ class Finish:
     outcome: Outcome | None = None
 
 
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC)
+_WRITES = [{"subresource": "status", "time": _LATEST}]
 _UNKNOWN = Finish(finished=None)
 _UNFINISHED = Finish(finished=False)
 
@@ -52,6 +54,22 @@ def finish_of(obj: Any, rule: KindRule) -> Finish:
         return Finish(True, at, None if outcome is Outcome.UNKNOWN else outcome)
     except UnknownShapeError:
         return _UNKNOWN
+
+
+def lacks_managed_fields(obj: Mapping[str, Any], rule: KindRule, finish: Finish) -> bool:
+    """Return whether `metadata.managedFields`, which the object does not have, could set another finish time.
+
+    kubectl prints objects without that field, unless it has `--show-managed-fields`.
+
+    Args:
+        obj: The object.
+        rule: The rule of its kind.
+        finish: Its finish without the field.
+    """
+    metadata = get_in(obj, "metadata")
+    if not finish.finished or not isinstance(metadata, dict) or metadata.get("managedFields"):
+        return False
+    return finish_of({**obj, "metadata": {**metadata, "managedFields": _WRITES}}, rule).at != finish.at
 
 
 def _is_outdated(obj: Any, rule: KindRule) -> bool:

@@ -95,7 +95,8 @@ class Reason(StrEnum):
     FINISH_TIME_UNKNOWN = "finish-time-unknown"
     """The object finished, and no field shows when.
 
-    Set an instant, which needs no finish time: `kubectl ttl set KIND/NAME 2026-01-02T03:04:05Z`.
+    Set a later instant (RFC 3339), which needs no finish time: `kubectl ttl set KIND/NAME TIME`. If you read the object
+    from a file, write the file with `kubectl get -o yaml --show-managed-fields`.
     """
     NAMESPACE_UNREAD = "namespace-unread"
     """The Namespace was not read. It may be exempt, set a default, or set a maximum.

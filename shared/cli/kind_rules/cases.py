@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from shared.adapters.config.yaml_file import describe_problem
 from shared.core.deadlines.run import is_merged, run_of
-from shared.core.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of, lacks_managed_fields
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.deadline_rule import DeadlineRule
 from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
@@ -92,7 +92,7 @@ def test_all(documents: Sequence[dict[str, Any]], known: Catalogue, name: str) -
             yield _test_case(_parse_case(document, f"{name}, object {number}"), known)
         else:
             result = _apply_rule(document, known)
-            text = f"{printable(str(ref_of(document)))}\n  {_describe(result)}"
+            text = f"{printable(str(ref_of(document)))}\n  {_describe(result)}{_describe_cut(document, known)}"
             yield Result(text, result is not None, is_case=False)
 
 
@@ -143,6 +143,17 @@ def describe_run(obj: Any, rule: DeadlineRule) -> dict[str, Any]:
         "native": _of_field(obj, rule.native),
         "stopped": rule.stop is not None and is_merged(obj, rule.stop.patch),
     }
+
+
+def _describe_cut(obj: Any, known: Catalogue) -> str:
+    """Say that the finish time depends on `managedFields`, if kubectl left them out."""
+    ref = ref_of(obj)
+    rule = known.get(ref.api_version, ref.kind)
+    if rule is None or not lacks_managed_fields(obj, rule, finish := finish_of(obj, rule)):
+        return ""
+    what = "may be later" if finish.at else "is unknown"
+    dump = "repeat the command with the output of `kubectl get -o yaml --show-managed-fields`"
+    return f"\n  the finish time {what} because the object has no metadata.managedFields: {dump}"
 
 
 def _of_field(obj: Any, fields: NativeTtl | NativeDeadline | None) -> str:

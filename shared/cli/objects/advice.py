@@ -24,7 +24,7 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.INVALID_POLICY: "fix the problem: until then the object is kept",
     Reason.NO_TTL: "to delete it 1h after it finished: {set}",
     Reason.NEVER: "to delete it 1h after it finished: {set}",
-    Reason.FINISH_TIME_UNKNOWN: "to delete it at a time that you choose: {at}",
+    Reason.FINISH_TIME_UNKNOWN: "to delete it at TIME, a later instant in RFC 3339: {at}",
     Reason.EXEMPT: "to end the exemption of every object in the namespace: {include}",
     Reason.NAMESPACE_UNREAD: "run the command as a user with `get` on namespaces",
     Reason.INHERITED_UNREAD: "allow `get` on the kind of that object, or set a TTL on this one: {set}",
@@ -59,6 +59,7 @@ def advise(
     flags: tuple[str, ...] = (),
     is_saved: bool = False,
     is_readable: bool = True,
+    lacks_managed_fields: bool = False,
 ) -> str:
     """Say what the operator can do to change a decision; return an empty text if there is nothing to do.
 
@@ -69,10 +70,13 @@ def advise(
         flags: The flags that make kubectl use the object's cluster.
         is_saved: Whether the object has a saved TTL and no hold, so that only a release puts the TTL back.
         is_readable: Whether the saved TTL can be read, which a release requires.
+        lacks_managed_fields: Whether the object is from a file without the `managedFields` that show its finish time.
     """
     template = _ADVICE.get(decision.reason, "")
     if field := decision.facts.overridden:
         template = "" if field.startswith("status.") else _TO_KEEP
+    if lacks_managed_fields and decision.reason is Reason.FINISH_TIME_UNKNOWN:
+        template = "repeat the command with the output of {dump}"
     if is_saved:
         template = "to put its TTL back: {release}"
     if not is_readable:
@@ -106,12 +110,13 @@ def commands_for(
         "hold": ("ttl", "hold", name, "--reason", reason, *place),
         "release": ("ttl", "release", name, *place),
         "set": ("ttl", "set", name, "1h", *place),
-        "at": ("ttl", "set", name, "2026-01-02T03:04:05Z", *place),
+        "at": ("ttl", "set", name, "TIME", *place),
         "unset": ("ttl", "set", name, "--unset", *place),
         "run_on": ("ttl", "set", name, "--deadline", "never", *place),
         "unset_deadline": ("ttl", "set", name, "--unset-deadline", *place),
         "delete_at_deadline": ("ttl", "set", name, "--on-deadline", "delete", *place),
         "forget_stop": ("annotate", name, f"{ANNOTATION_DOMAIN}/{DEADLINE_EXCEEDED}-", *place),
+        "dump": ("get", name, "-o", "yaml", "--show-managed-fields", *place),
         "forget": ("annotate", name, f"{ANNOTATION_DOMAIN}/{HELD_TTL}-", *place),
         "disown": ("annotate", name, f"{ANNOTATION_DOMAIN}/owner=ignore", *place),
         "include": ("annotate", "namespace", ref.namespace, f"{ANNOTATION_DOMAIN}/exempt-"),

@@ -26,6 +26,7 @@ _INDENT = 12
 """Columns before the text of a line."""
 
 _TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace apply after it finishes"
+_NO_MANAGED_FIELDS = "the file has no metadata.managedFields, which `kubectl get --show-managed-fields` prints"
 _HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
 
 
@@ -162,7 +163,15 @@ def _fixes(one: ObjectPreview, context: ExplainContext | None) -> Iterator[str]:
     yield from (owner.fix for owner in (related.deleting_owners if related else ()))
     if related and (related.saved or not obstacles):
         is_saved, is_readable = bool(related.saved), not related.held_problem
-        yield advise(one.decision, one.ref, related.rule, flags=flags, is_saved=is_saved, is_readable=is_readable)
+        yield advise(
+            one.decision,
+            one.ref,
+            related.rule,
+            flags=flags,
+            is_saved=is_saved,
+            is_readable=is_readable,
+            lacks_managed_fields=related.lacks_managed_fields,
+        )
     if related and one.decision.reason in ARCHIVE_REASONS:
         chosen, has_obstacle = context.chosen if context else None, bool(obstacles or one.decision.facts.overridden)
         yield from advise_archive(
@@ -199,9 +208,11 @@ def _finished(facts: Facts, now: datetime, related: RelatedFacts | None) -> str:
         why = f": {related.unfinished.why}" if related and related.unfinished else ""
         return f"{'no' if facts.finish.finished is False else 'unknown'}{why}"
     outcome = facts.finish.outcome or "yes"
+    is_cut = related is not None and related.lacks_managed_fields
     if facts.finish.at is None:
-        return f"{outcome}, finish time unknown"
-    return f"{outcome} at {describe_instant(facts.finish.at, now)}"
+        return f"{outcome}, finish time unknown{f': {_NO_MANAGED_FIELDS}' if is_cut else ''}"
+    later = f", or later: {_NO_MANAGED_FIELDS}" if is_cut else ""
+    return f"{outcome} at {describe_instant(facts.finish.at, now)}{later}"
 
 
 def _ttl(facts: Facts) -> str:

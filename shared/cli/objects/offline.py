@@ -1,7 +1,7 @@
 """Decide about the objects of a file, without a cluster, for `explain -f`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import NO_RULE, Owner, describe_finish, find_related
 from shared.core.decide import Facts, Ignore, Reason
-from shared.core.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of, lacks_managed_fields
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace, namespace_of, plain_namespace
@@ -93,6 +93,8 @@ async def find_offline(
         decision = with_own_deletion(decision, rule)
         controller, namespace = _find_owner(obj, by_uid, kinds), namespaces.get(one.ref.namespace)
         related = find_related(obj, rule, decision.facts, owner=controller, namespace=namespace)
+        if lacks_managed_fields(obj, rule, decision.facts.finish):
+            related = replace(related, lacks_managed_fields=True)
         found.append(ObjectPreview(one.ref, decision, now, related, stop))
     return found
 

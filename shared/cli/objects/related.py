@@ -83,6 +83,7 @@ class RelatedFacts:
         unfinished: Why it has not finished; None if it has.
         held_problem: Why the saved TTL cannot be read; empty if it can.
         deleting_owners: If it is held: the owners whose deletion deletes it despite the hold.
+        lacks_managed_fields: Whether the object is from a file without the `managedFields` that show its finish time.
     """
 
     rule: KindRule
@@ -96,6 +97,7 @@ class RelatedFacts:
     unfinished: Unfinished | None
     held_problem: str = ""
     deleting_owners: Sequence[DeletingOwner] = ()
+    lacks_managed_fields: bool = False
 
 
 def find_related(

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from typing import Any
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.cli.objects.related import NO_RULE
+from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from tests.builders import COMMAND, ago, annotated, having, job, namespace, owned_by, pod, runtime, trainjob
 
@@ -213,3 +215,39 @@ def test_inherited_ttl_comes_from_the_file(explain):
         90,
         "spec.runPolicy.ttlSecondsAfterFinished of ClusterTrainingRuntime torch-distributed",
     )
+
+
+EVICTED: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web-1", "namespace": "shop", "annotations": {f"{ANNOTATION_DOMAIN}/ttl": "1h"}},
+    "status": {"phase": "Failed", "reason": "Evicted", "startTime": "2026-01-02T03:00:05Z"},
+}
+"""A Pod as `kubectl get -o yaml` prints it: the conditions may be missing, and `managedFields` are."""
+STATUS_WRITE = {"manager": "kubelet", "subresource": "status", "time": "2026-01-02T03:10:00Z"}
+
+
+@pytest.mark.parametrize("obj", [EVICTED, annotated(BACKUP, ttl="1h")], ids=["pod", "rule of the user"])
+def test_explain_of_a_file_without_managed_fields_names_the_flag_of_kubectl(explain, obj):
+    lines = {line.split()[0]: line for line in explain(obj)[1:]}
+    assert "--show-managed-fields" in lines["finished"]
+    assert "-o yaml --show-managed-fields" in lines["do"]
+    assert "ttl set" not in lines["do"]
+
+
+def test_explain_of_a_file_without_managed_fields_says_that_the_finish_may_be_later(explain):
+    started = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-02T03:00:05Z"}
+    evicted = EVICTED | {"status": EVICTED["status"] | {"conditions": [started]}}
+    lines = {line.split()[0]: line for line in explain(evicted)[1:]}
+    assert "or later: the file has no metadata.managedFields" in lines["finished"]
+
+
+def test_explain_of_a_file_with_managed_fields_names_no_flag(explain):
+    evicted = EVICTED | {"metadata": EVICTED["metadata"] | {"managedFields": [STATUS_WRITE]}}
+    assert "--show-managed-fields" not in "".join([*explain(evicted), *explain(job(complete=ago(60)))])
+
+
+def test_explain_advises_no_instant_in_the_past_if_the_finish_time_is_unknown(explain):
+    unwritten = annotated(BACKUP, ttl="1h")
+    unwritten["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+    assert "kubectl ttl set backups.example.com/b TIME`" in "".join(explain(unwritten))

@@ -1,6 +1,7 @@
 """`kinds` and `kinds test`: the text and the JSON of kind rules, shipped ones and the user's."""
 
 import json
+from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +21,7 @@ RULE = {
     "finishedAt": ["status.endTime", "managed-fields"],
     "optIn": "deleting it deletes the film",
 }
-RENDER = {
+RENDER: dict[str, Any] = {
     "apiVersion": "example.com/v1",
     "kind": "Render",
     "metadata": {"name": "film", "namespace": "studio"},
@@ -226,6 +227,16 @@ def test_unexpected_result_is_printed_and_exits_with_1(folder, expect):
     assert lines[1] == "WRONG  wrong"
     assert "got      finished, succeeded, at 2026-01-02T03:04:05Z" in lines[3]
     assert lines[-1] == "objects: 2; with an expected result: 2; wrong: 1"
+
+
+def test_object_without_managed_fields_is_reported_with_the_flag_of_kubectl(folder):
+    ended = RENDER | {"status": {"phase": "Done"}}
+    written = ended | {"metadata": RENDER["metadata"] | {"managedFields": [{"manager": "kubectl"}]}}
+    outputs = [
+        run("test", "-", "--rule", folder / "renders.yaml", stdin=yaml.safe_dump(one)).stdout
+        for one in (ended, written, RENDER)
+    ]
+    assert ["kubectl get -o yaml --show-managed-fields" in output for output in outputs] == [True, False, False]
 
 
 def test_ttl_is_compared_only_if_it_is_expected():
