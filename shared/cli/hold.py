@@ -31,12 +31,21 @@ from shared.usecases.hold import Written, hold_object
 if TYPE_CHECKING:
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
+
+def _check_reason(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if not value.isprintable():
+        raise click.BadParameter(f"expected one line without control characters, got {value!r}")
+    return value
+
+
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 
 
 @command()
 @_TARGET
-@click.option("--reason", required=True, metavar="WHY", help="Why, for other users: shown by `explain`.")
+@click.option(
+    "--reason", required=True, metavar="WHY", callback=_check_reason, help="Why, for other users: shown by `explain`."
+)
 @context_namespace_option
 @object_options
 async def hold(options: Options, *, target: tuple[str, ...], reason: str) -> None:

@@ -22,7 +22,6 @@ from shared.cli.output.width import echo, terminal_width, wrap
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
-from shared.errors import TtlError
 
 _COLUMNS = {"NAME": 50, "VERSIONS": 17, "OPT-IN": 6, "FINISHED BY": 40, "ITS OWN TTL": 40, "RULE": 50}
 """Each column with the most characters of its cells; names are never cut."""
@@ -66,7 +65,7 @@ async def show(options: Options, *, name: str | None, output: str) -> None:
         try:
             rules = as_catalogue(files).find_by_name(name)
         except ValueError as error:
-            raise TtlError(str(error)) from None
+            raise click.UsageError(str(error)) from None
         files = [one for one in files if one.rule in rules]
     if output == "json":
         reports = [_as_json(one) for one in files]

@@ -13,7 +13,6 @@ from shared.cli.input.command import command
 from shared.cli.input.options import Options, kinds_dir_option, known_rules, namespace_option
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
-from shared.errors import TtlError
 from shared.installation.defaults import HOME
 from shared.installation.guards import guards
 from shared.installation.kind_manifests import Manifest, component_of, deadline_deletes, identity_of, join
@@ -80,7 +79,7 @@ async def manifests(
     try:
         rules = as_catalogue(files).parse_names(names).rules
     except ValueError as error:
-        raise TtlError(str(error)) from None
+        raise click.UsageError(str(error)) from None
     with_source = source == "apiserver"
     documents = (
         [] if only == "guard" else [_as_yaml(one) for one in join(rules, namespace=namespace, with_source=with_source)]

@@ -14,7 +14,6 @@ from shared.cli.input.options import (
 from shared.cli.input.target import connected, split_target
 from shared.cli.usage.findings import find_usage_kind
 from shared.cli.usage.printing import print_usage
-from shared.errors import TtlError
 
 
 @command()
@@ -34,7 +33,7 @@ async def references(options: Options, *, target: tuple[str, ...], output: str) 
     word, name = split_target(target)
     rule = find_usage_kind(word)
     if rule is None:
-        raise TtlError(f"expected a Secret or a ConfigMap, for instance configmap/settings, got {word!r}")
+        raise click.UsageError(f"expected a Secret or a ConfigMap, for instance configmap/settings, got {word!r}")
     async with connected(options) as cluster:
         force = await read_in_force(cluster, options)
         await print_usage(cluster, rule, name, options=options, force=force, output=output)

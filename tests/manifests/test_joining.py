@@ -202,5 +202,5 @@ def test_command_accepts_a_kind_of_the_user(tmp_path):
 )
 def test_command_rejects_a_name_that_is_not_a_finishing_kind(word, said):
     result = run(word)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert said in result.output

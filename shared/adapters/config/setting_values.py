@@ -5,8 +5,21 @@ from urllib.parse import urlsplit
 
 from shared.adapters.auth.token_text import is_token
 
+_BOOLEANS: dict[str | bool, bool] = {"true": True, "false": False, True: True, False: False}
+
 ALL_KINDS = "all"
 """The value that selects every known kind that can finish."""
+
+
+def parse_boolean(value: str | bool) -> bool:
+    """Parse `true` or `false`.
+
+    Raises:
+        ValueError: The value is another text, such as `yes` or `1`.
+    """
+    if value not in _BOOLEANS:
+        raise ValueError("expected true or false")
+    return _BOOLEANS[value]
 
 
 def split_words(text: str) -> tuple[str, ...]:

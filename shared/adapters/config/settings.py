@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 
 from shared.adapters.config.otel_settings import OtelSettings
-from shared.adapters.config.setting_values import check_server, split_kinds, split_words, strip_token
+from shared.adapters.config.setting_values import check_server, parse_boolean, split_kinds, split_words, strip_token
 from shared.adapters.config.timers_settings import TimersSettings
 from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
@@ -25,6 +25,17 @@ from shared.usecases.byte_gate import ARCHIVE_BYTES_MAX
 
 # Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
+
+_PATTERNS = {
+    "TTL_NAMESPACE": "expected the name of a namespace",
+    "TTL_CLUSTER": "expected at most 63 letters, digits, dots, hyphens and underscores",
+    "TTL_CALLERS_ISSUER": "expected https://HOST[:PORT][/PATH]",
+    "K_SINK": "expected http://HOST[:PORT][/PATH], or https://",
+    "TTL_SINK_ACCOUNT": "expected NAMESPACE/NAME of a service account",
+    "TTL_TASKS_TARGET": "expected http://HOST[:PORT][/PATH], or https://",
+    "TTL_TASKS_ACCOUNT": "expected the e-mail of a service account",
+}
+"""What a value must be, for each setting with a pattern: a user need not read a regular expression."""
 
 _SECRETS = frozenset({"TTL_API_TOKEN", "TTL_PROOF_KEY"})
 
@@ -59,7 +70,7 @@ class Settings(OtelSettings, TimersSettings):
 
     Read by: schedule, expire, enforce, archive, sweep, usage, run, watch, commands.
     """
-    dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
+    dry_run: Annotated[bool, BeforeValidator(parse_boolean)] = Field(default=False, alias="TTL_DRY_RUN")
     """If `true`, decide and report, and delete nothing.
 
     Read by: expire, enforce, archive, sweep, usage, deadletter, run.
@@ -96,7 +107,7 @@ class Settings(OtelSettings, TimersSettings):
 
     Read by: expire, enforce, archive, sweep, usage, deadletter, run, commands.
     """
-    journal: bool = Field(default=True, alias="TTL_JOURNAL")
+    journal: Annotated[bool, BeforeValidator(parse_boolean)] = Field(default=True, alias="TTL_JOURNAL")
     """If `false`, write no Kubernetes Events about deletions, stops, archives and refusals. The log lines and the
     CloudEvents have the same facts. Events about other decisions, such as `InvalidTtl`, are still written.
 
@@ -218,7 +229,8 @@ def read_settings(
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"{name}: unknown setting; expected one of {', '.join(sorted(known))}") from None
-        expected = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+        message = _PATTERNS.get(name, "") if first["type"] == "string_pattern_mismatch" else ""
+        expected = message or first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
         value = "a value that is not shown" if name in _SECRETS else repr(values[name])
         got = "" if ", got " in expected else f", got {value}"
         raise SettingsError(f"{name}: {expected}{got}") from None

@@ -61,7 +61,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
+        raise FileError(f"{path}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
 
 
 def read_model(path: Path, model: type[ModelT], *, context: object = None) -> ModelT:

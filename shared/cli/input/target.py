@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shared.adapters.config.settings import read_settings
+from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.cli.input.options import Options, split_kinds
+from shared.cli.input.options import Options, known_kinds, split_kinds
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, printable
@@ -24,9 +24,14 @@ if TYPE_CHECKING:  # the client takes half a second to load, and offline command
 
 @asynccontextmanager
 async def connected(options: Options, *, memory: Memory | None = None) -> AsyncIterator["KubernetesCluster"]:
-    """Connect to the cluster, and disconnect at the end of the block."""
+    """Connect to the cluster, and disconnect at the end of the block.
+
+    Raises:
+        SettingsError: --kinds names an unknown kind.
+    """
     from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
 
+    _check_kinds(options)
     kubeconfig, context = options.kubeconfig, options.context
     access = get_access(read_settings()) if kubeconfig is None and context is None else None
     cluster = await connect(access=access, kubeconfig=kubeconfig, context=context, memory=memory)
@@ -34,6 +39,21 @@ async def connected(options: Options, *, memory: Memory | None = None) -> AsyncI
         yield cluster
     finally:
         await cluster.close()
+
+
+def _check_kinds(options: Options) -> None:
+    """Check that each word of --kinds names a kind, before a command connects."""
+    if words := split_kinds(options.kinds):
+        known = known_kinds(options.kinds_dir)
+        for word in words:
+            _find_named(word, known, "--kinds")
+
+
+def _find_named(word: str, known: Catalogue, named_by: str) -> tuple[KindRule, ...]:
+    try:
+        return known.find_by_name(word)
+    except ValueError as error:
+        raise SettingsError(f"{named_by}: {error}") from None
 
 
 def split_target(words: tuple[str, ...], *, or_else: str = "") -> tuple[str, str]:
@@ -55,14 +75,13 @@ def parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[tuple[KindRu
     """Return the rules that the kind may mean, and the name.
 
     Raises:
-        TtlError: No kind has this name.
-        UsageError: The arguments are not one kind and one name.
+        UsageError: The arguments are not one kind and one name, or no kind has this name.
     """
     word, name = split_target(words)
     try:
         return known.find_by_name(word), name
     except ValueError as error:
-        raise TtlError(f"{error}; a kind without a rule is never deleted") from None
+        raise click.UsageError(f"{error}; a kind without a rule is never deleted") from None
 
 
 async def find_rule(cluster: "KubernetesCluster", rules: tuple[KindRule, ...], word: str) -> KindRule:
@@ -88,20 +107,18 @@ async def find_kinds(
     If several kinds share a word, it means the one that the cluster serves.
 
     Raises:
-        TtlError: A word names no kind, a kind that never finishes, or several served kinds.
+        SettingsError: A word names no kind, or a kind that never finishes.
+        TtlError: A word names several served kinds, or none.
     """
     names = []
     for word in split_kinds(words):
-        try:
-            rules = known.find_by_name(word)
-        except ValueError as error:
-            raise TtlError(f"{named_by}: {error}") from None
+        rules = _find_named(word, known, named_by)
         several = len({rule.name for rule in rules}) > 1
         names.append((await find_rule(cluster, rules, word)).name if several else word)
     try:
         return known.parse_names(tuple(names))
     except ValueError as error:
-        raise TtlError(f"{named_by}: {error}") from None
+        raise SettingsError(f"{named_by}: {error}") from None
 
 
 async def is_absent(namespace: str, cluster: "KubernetesCluster") -> bool:

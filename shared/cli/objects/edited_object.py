@@ -51,7 +51,7 @@ class EditTarget:
 
     async def report(self, change: str, written: Written) -> Decision:
         """Print the change and its messages; return the decision about the changed object."""
-        echo(change)
+        echo(printable(change))
         for sentence in written.change.message if written.change else ():
             echo(printable(sentence), indent=2)
         return await self.evaluator.decide(written.snapshot, self.rule)

@@ -122,7 +122,7 @@ def test_kinds_test_rejects_invalid_children_with_their_place(folder, tmp_path):
 
 def test_unknown_kind_is_an_error():
     result = run("jbo")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "unknown kind 'jbo': expected a kind, perhaps jobs.batch" in result.output
 
 

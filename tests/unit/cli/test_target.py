@@ -36,7 +36,7 @@ def test_target_without_kind_or_name_is_rejected(words):
 
 
 def test_unknown_kind_is_rejected_with_a_suggestion():
-    with pytest.raises(TtlError, match=r"'jobz'.* jobs\b"):
+    with pytest.raises(click.UsageError, match=r"'jobz'.* jobs\b"):
         parse_target(("jobz/x",), KINDS)
 
 

@@ -61,6 +61,9 @@ def test_given_variables_override_the_environment():
     ("name", "value"),
     [
         ("TTL_DRY_RUN", "perhaps"),
+        ("TTL_DRY_RUN", "yes"),
+        ("TTL_DRY_RUN", "1"),
+        ("TTL_JOURNAL", "off"),
         ("TTL_SWEEP_INTERVAL", "often"),
         ("TTL_SWEEP_INTERVAL", "0"),
         ("TTL_SWEEP_INTERVAL", "-5m"),
@@ -87,6 +90,25 @@ def test_invalid_value_is_one_sentence_that_names_the_variable(name, value):
 
     assert str(error.value).startswith(f"{name}: ")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        str(one.alias)
+        for one in Settings.model_fields.values()
+        if any(getattr(constraint, "pattern", None) for constraint in one.metadata)
+    ),
+)
+def test_error_of_a_setting_with_a_pattern_says_what_was_expected(name):
+    with pytest.raises(SettingsError, match=rf"^{name}: expected [^^$]*, got '!'$"):
+        read_settings(environment={name: "!"})
+
+
+@pytest.mark.parametrize("name", ["TTL_DRY_RUN", "TTL_JOURNAL"])
+def test_error_of_a_boolean_names_both_values(name):
+    with pytest.raises(SettingsError, match=f"^{name}: expected true or false, got 'no'$"):
+        read_settings(environment={name: "no"})
 
 
 @pytest.mark.parametrize("value", ["", " ", "\n"])
