@@ -21,8 +21,8 @@ timers_option = click.option(
     "--timers",
     metavar="ADDRESS",
     help="Where the timers are: sqlite:FILE, nats://HOST:PORT or another value of $TTL_TIMERS. Default: $TTL_TIMERS, "
-    "else sqlite:timers.db, else the file of `run` in $XDG_STATE_HOME/ttl-after-finished or "
-    "~/.local/state/ttl-after-finished.",
+    "else the file of `run` in $XDG_STATE_HOME/ttl-after-finished or ~/.local/state/ttl-after-finished, else "
+    "sqlite:timers.db.",
 )
 
 _OF_RUN = re.compile(r"timers-[0-9a-f]+(-dry-run)?\.db")
@@ -53,10 +53,8 @@ def settings_of_pending(address: str | None, *, of_dry_run: bool = False) -> Set
     settings = settings_of(address)
     if settings.timers is not None:
         return settings
-    path = DEFAULT_ADDRESS.path
-    if not _has_content(path):
-        path = _find_file_of_run(of_dry_run=of_dry_run)
-        inform(f"timers: sqlite:{printable(str(path))}")
+    path = _find_file(of_dry_run=of_dry_run)
+    inform(f"timers: sqlite:{printable(str(path))}")
     return settings.model_copy(update={"timers": SqliteAddress(path)})
 
 
@@ -64,8 +62,8 @@ def _has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def _find_file_of_run(*, of_dry_run: bool) -> Path:
-    """Find the timer file of the only cluster on which `run` has worked."""
+def _find_file(*, of_dry_run: bool) -> Path:
+    """Find the timer file of the only cluster on which `run` has worked; else the one in this folder."""
     try:
         files = [one for one in _folder_of_run().iterdir() if _OF_RUN.fullmatch(one.name) and _has_content(one)]
     except FileNotFoundError:
@@ -73,14 +71,16 @@ def _find_file_of_run(*, of_dry_run: bool) -> Path:
     except (OSError, RuntimeError) as error:
         raise TtlError(f"cannot look for the timer file of `run`: {error}; set --timers ADDRESS") from None
     dry, real = ([one for one in sorted(files) if one.stem.endswith(_DRY_RUN) is is_dry] for is_dry in (True, False))
-    found = real or (dry if of_dry_run else [])
+    here = [DEFAULT_ADDRESS.path] if _has_content(DEFAULT_ADDRESS.path) else []
+    found = real or here or (dry if of_dry_run else [])
     if len(found) == 1:
         return found[0]
     if dry and not found:
         raise TtlError("expected the timer file of a `run`, got only that of a dry run; set --timers ADDRESS")
     if not found:
         raise TtlError(
-            f"expected {DEFAULT_ADDRESS.path} here or the timer file of a `run`, got none; set --timers ADDRESS. "
+            f"expected the timer file of a `run` in {printable(str(_folder_of_run()))}, "
+            f"or {DEFAULT_ADDRESS.path} here, got none; set --timers ADDRESS. "
             "For an installation, run the command in a Pod of `timers`, or of `standalone`: "
             "kubectl -n ttl-after-finished exec POD -- ttl-after-finished timers ls"
         )

@@ -85,6 +85,7 @@ def test_one_namespace_and_all_of_them_are_rejected(command):
 
 def test_all_namespaces_is_what_such_a_command_is_about_anyway(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     create(tmp_path / "timers.db", [timer("a")])
     assert invoke("pending", "-A").output == invoke("pending").output
     assert "1 timer: 1 expire" in invoke("pending", "-A").output

@@ -48,7 +48,7 @@ async def beside(folder: Path, *words: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "timers", *words),
         cwd=folder,
-        env={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
+        env={"PATH": os.defpath, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
@@ -80,6 +80,7 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Use]:
     """A command of `timers`, in a folder with a timer file of version 1."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TTL_TIMERS", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     shutil.copy(FIXTURE, tmp_path / "timers.db")
 
     def run(*words: str, given: str | bytes | None = None) -> Result:
@@ -96,7 +97,8 @@ def test_ls_prints_a_table_and_counts(use: Use) -> None:
         "NAMESPACE  KIND       NAME     PURPOSE  DUE                   ATTEMPTS",
         "-          Namespace  build-8  expire   2026-03-14T15:24:26Z  0",
     ]
-    assert result.stderr == "1 timer of 26 pending: 1 expire; the first is due at 2026-03-14T15:24:26.535897Z\n"
+    counts = "1 timer of 26 pending: 1 expire; the first is due at 2026-03-14T15:24:26.535897Z"
+    assert result.stderr == f"timers: sqlite:timers.db\n{counts}\n"
 
 
 def test_ls_prints_the_documented_json(use: Use) -> None:
@@ -118,7 +120,7 @@ def test_ls_prints_the_documented_json(use: Use) -> None:
 def test_ls_without_a_match_is_an_empty_list(use: Use) -> None:
     found = json.loads(use("ls", "-o", "json", "-n", "other").stdout)
     assert (found["timers"], found["listed"], found["firstDueAt"]) == ([], 0, None)
-    assert use("ls", "-n", "other").stderr == "0 timers of 26 pending\n"
+    assert use("ls", "-n", "other").stderr == "timers: sqlite:timers.db\n0 timers of 26 pending\n"
 
 
 def test_ls_lists_several_pages(use: Use, tmp_path: Path) -> None:
@@ -303,9 +305,8 @@ def test_error_names_the_field(use: Use, words: list[str], code: int, problem: s
 
 
 @pytest.fixture
-def state(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(use: Use, tmp_path: Path) -> Path:
     """The state folder of a user who is in a folder without a timer file."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "timers.db").unlink()
     return tmp_path / "state"
 
@@ -317,6 +318,18 @@ def test_timers_of_run_are_found_without_an_option(use: Use, state: Path) -> Non
     assert use("export", "all.jsonl").stderr.startswith(f"{about}26 timers exported")
     assert use("backup", "copy.db").exit_code == 0
     assert len(list(state.rglob("*.db"))) == 1
+
+
+def test_timers_of_run_take_precedence_over_a_file_in_this_folder(use: Use, state: Path, tmp_path: Path) -> None:
+    assert state
+    create(tmp_path / "timers.db", [timer("a")])
+    of_run = make_path_of_run("https://127.0.0.1:6443", dry_run=False)
+    shutil.copy(FIXTURE, of_run)
+    assert use("ls", "--kind", "Namespace").stderr.startswith(f"timers: sqlite:{of_run}\n1 timer of 26 pending")
+
+
+def test_ls_names_the_file_in_this_folder(use: Use) -> None:
+    assert use("ls").stderr.startswith("timers: sqlite:timers.db\n")
 
 
 def test_timers_of_a_dry_run_are_listed_and_not_backed_up(use: Use, state: Path) -> None:
