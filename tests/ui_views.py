@@ -55,7 +55,9 @@ async def view_of(*objects: dict[str, Any], **fields: Any) -> ClusterView:
         "chosen": PolicyInForce(NO_POLICY, why="nothing is installed"),
         "groups": group_objects(found.objects),
         "deletions": deletions(),
-        "last_sweep": LastSweep(NOW - timedelta(minutes=3), is_complete=True, message="saw the last of jobs.batch"),
+        "last_sweep": LastSweep(
+            NOW - timedelta(minutes=3), is_complete=True, message="listed all objects of jobs.batch"
+        ),
         "recent": 12,
         "unread": [UnreadPart("cronjobs.batch", "may not list"), UnreadPart("objects", "Job x/y", is_public=False)],
     }

@@ -26,8 +26,9 @@ async def report_end(
     if write_event is None or not step.whole:
         return
     try:
-        kinds = ", ".join(rule.name for rule in await find_served()) or "no kinds"
-        message = f"saw the last of {kinds}: sweep {step.sweep_id}, steps: {step.step + 1}"
+        swept = [rule for rule in await find_served() if f"{rule.api_version}/{rule.kind}" not in step.passed_over]
+        kinds = ", ".join(rule.name for rule in swept) or "no kinds"
+        message = f"listed all objects of {kinds}: sweep {step.sweep_id}, steps: {step.step + 1}"
         if step.passed_over:
             left_out = f"could not list {', '.join(step.passed_over)}; {message}"
             await write_event(EventReason.SWEPT_IN_PART, left_out, "Warning")

@@ -153,7 +153,7 @@ async def test_plugin_shows_each_section_and_markup_as_text(browser, built):
         for text in (
             "Due within 1 to 24 hours",
             "open, 12 deletions in its window",
-            "complete: saw the last of jobs.batch",
+            "complete: listed all objects of jobs.batch",
             "web jobs.batch",
             "no-ttl",
             "Job/web/held",

@@ -257,7 +257,7 @@ def write_event(standalone: Operator, server: RealServer) -> Callable[..., None]
 
 def test_sweep_event_is_reported(standalone: Operator, write_event: Callable[..., None]) -> None:
     assert standalone.doctor()[1]["last sweep"]["detail"].startswith("none yet")
-    write_event("Swept", "saw the last of jobs: sweep 1", "Normal")
+    write_event("Swept", "listed all objects of jobs: sweep 1", "Normal")
 
     code, found = standalone.doctor()
 

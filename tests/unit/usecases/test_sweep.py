@@ -145,7 +145,7 @@ async def test_sweep_does_not_list_a_kind_that_is_not_served(bench):
     assert await bench.sweep() is None
     assert [call.what for call in bench.cluster.calls] == ["jobs"]
     assert [message for _, _, message in bench.message] == [
-        "saw the last of jobs.batch: sweep 2026-03-14T15:09:26+00:00, steps: 1"
+        "listed all objects of jobs.batch: sweep 2026-03-14T15:09:26+00:00, steps: 1"
     ]
 
 
@@ -665,7 +665,7 @@ async def test_sweep_writes_an_event_at_its_end_with_its_id(bench):
 
     assert [(reason, level) for reason, level, _ in bench.message] == [("Swept", "Normal")] * 2
     first, second = (message for _, _, message in bench.message)
-    assert first.startswith("saw the last of jobs.batch, pods, trainjobs.trainer.kubeflow.org: sweep 20")
+    assert first.startswith("listed all objects of jobs.batch, pods, trainjobs.trainer.kubeflow.org: sweep 20")
     assert first != second  # two Events with the same text are one Event
 
 
@@ -683,7 +683,9 @@ async def test_sweep_event_of_the_last_step_names_kinds_that_an_earlier_step_cou
     assert steps > 1
     ((reason, level, message),) = bench.message
     assert (reason, level) == ("SweptInPart", "Warning")
-    assert message.startswith("could not list batch/v1/Job; saw the last of ")
+    assert message.startswith(
+        "could not list batch/v1/Job; listed all objects of pods, trainjobs.trainer.kubeflow.org: sweep"
+    )
 
 
 async def test_sweep_event_does_not_name_a_kind_that_is_not_served(bench):
