@@ -14,7 +14,7 @@ from shared.core.deadlines.run import is_merged
 from shared.core.instants import find_instant
 from shared.core.kinds.predicates import UnknownShapeError, conditions_of, holds, matching_conditions
 from shared.core.kinds.rule import FinishedWhen, KindRule, Outcome
-from shared.core.objects import get_in, get_text
+from shared.core.objects import get_in, get_text, parse_instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,29 @@ def _is_outdated(obj: Any, rule: KindRule) -> bool:
         return False
     observed, generation = get_in(obj, rule.observed_generation), get_in(obj, "metadata.generation")
     return isinstance(observed, int) and isinstance(generation, int) and observed < generation
+
+
+def find_early_finish(obj: Mapping[str, Any], rule: KindRule, finish: Finish) -> datetime | None:
+    """Return the finish time that is ignored because it is before the creation of the object.
+
+    Args:
+        obj: The object.
+        rule: The rule of its kind.
+        finish: Its finish.
+
+    Returns:
+        None if no finish time is ignored.
+    """
+    metadata, status = get_in(obj, "metadata"), get_in(obj, "status")
+    if not finish.finished or not isinstance(metadata, dict) or not isinstance(status, dict):
+        return None
+    try:
+        created_at = parse_instant(metadata.get("creationTimestamp"))
+    except ValueError:
+        return None
+    without_limits = {"metadata": {**metadata, "creationTimestamp": None}, "status": {**status, "startTime": None}}
+    early = finish_of({**obj, **without_limits}, rule).at
+    return early if early is not None and early < created_at else None
 
 
 def _end_of(obj: Any, when: FinishedWhen) -> tuple[Outcome, Mapping[str, Any]] | None:

@@ -25,6 +25,7 @@ from shared.usecases.next_timers import warn_timer
 _INDENT = 12
 """Columns before the text of a line."""
 
+_EARLY_FINISH = "its status has {}, which is before its creation, and is ignored"
 _TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace apply after it finishes"
 _NO_MANAGED_FIELDS = "the file has no metadata.managedFields, which `kubectl get --show-managed-fields` prints"
 _HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
@@ -95,6 +96,8 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
     yield from (("but", owner.message) for owner in (related.deleting_owners if related else ()))
     yield from (("do", fix) for fix in _fixes(one, context) if fix)
     yield "finished", _finished(facts, now, related)
+    if related and related.early_finish:
+        yield "finished", _EARLY_FINISH.format(format_instant(related.early_finish))
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
     yield from _reported(decision, one.ref, now)

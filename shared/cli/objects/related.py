@@ -5,13 +5,14 @@ If an owner is deleted, the garbage collector deletes its dependents, even held 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.own_deletion import describe_own_deletion
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
-from shared.core.finish import Finish, finish_of
+from shared.core.finish import Finish, find_early_finish, finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.wording import Unfinished, describe_replaced, explain_unfinished
 from shared.core.namespaces import Namespace
@@ -81,6 +82,7 @@ class RelatedFacts:
         overridden: The controller that deletes it earlier, and what to do; empty if there is none.
         unknown_annotations: Messages about unknown annotations of our domain, on it or on its namespace.
         unfinished: Why it has not finished; None if it has.
+        early_finish: The finish time in its status that is before its creation; None if there is none.
         held_problem: Why the saved TTL cannot be read; empty if it can.
         deleting_owners: If it is held: the owners whose deletion deletes it despite the hold.
         lacks_managed_fields: Whether the object is from a file without the `managedFields` that show its finish time.
@@ -95,6 +97,7 @@ class RelatedFacts:
     overridden: str
     unknown_annotations: Sequence[str]
     unfinished: Unfinished | None
+    early_finish: datetime | None = None
     held_problem: str = ""
     deleting_owners: Sequence[DeletingOwner] = ()
     lacks_managed_fields: bool = False
@@ -115,6 +118,7 @@ def find_related(
         unknown_annotations=[*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
         unfinished=None if facts.finish.finished else explain_unfinished(obj, rule),
         held_problem=find_held_problem(obj, rule),
+        early_finish=find_early_finish(obj, rule, facts.finish),
     )
 
 

@@ -141,6 +141,24 @@ def test_explain_shows_how_to_opt_in_if_no_source_sets_a_ttl(explain):
     assert "  note      A backup is data." in explain(BACKUP)
 
 
+@pytest.mark.parametrize(
+    "writes", [[], [{"subresource": "status", "time": "2026-01-02T03:10:00Z"}]], ids=["unknown", "write of the status"]
+)
+def test_explain_reports_a_finish_before_the_creation_beside_the_one_that_counts(explain, writes):
+    early = job(complete="2026-01-02T03:00:00Z", ttl=3600)
+    early["metadata"] |= {"creationTimestamp": "2026-01-02T03:05:00Z", "managedFields": writes}
+    early["status"].pop("startTime", None)
+    lines = explain(early)
+    about = next(number for number, line in enumerate(lines) if line.startswith("  finished"))
+    assert ("2026-01-02T03:10:00Z" if writes else "finish time unknown") in lines[about]
+    assert "its status has 2026-01-02T03:00:00Z, which is before its creation" in lines[about + 1]
+
+
+def test_explain_reports_no_finish_before_the_creation_of_usual_objects(explain):
+    for one in (job(complete=ago(60)), pod(), trainjob(complete=ago(60)), job(failed=ago(9))):
+        assert "is ignored" not in "".join(explain(one))
+
+
 def test_explain_begins_with_decision_reason_and_fix(explain):
     held = explain(job(complete=ago(60), ttl_succeeded="1s", hold="looking"))
     assert [line.split()[0] for line in held[1:4]] == ["decision", "hold", "do"]
