@@ -1,6 +1,7 @@
 """`ttl-after-finished`, also installed as `kubectl-ttl`, so that `kubectl ttl` works."""
 
 import logging
+import signal
 import sys
 from typing import Any
 
@@ -117,6 +118,13 @@ class _Main(LazyGroup):
         else:
             failure.show()
         sys.exit(failure.exit_code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; exit with 130 if Ctrl-C comes before its event loop handles signals."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(128 + signal.SIGINT)
 
 
 def _end(code: object) -> None:

@@ -9,8 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from shared.cli.input.command import EXIT_CODES
+from shared.cli.input.lazy_group import LazyGroup
+from shared.cli.main import main
 from tests.builders import COMMAND, ROOT
 from tests.unit.cli.timers.test_timers_commands import create, timer
 
@@ -56,6 +59,15 @@ def test_signal_ends_a_command_with_128_and_its_number(number, tmp_path: Path):
         process.stdout.readline()
         process.send_signal(number)
         assert process.wait(30) == 128 + number
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_with_130(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LazyGroup, "get_command", interrupted)
+    result = CliRunner().invoke(main, ["demo"])
+    assert (result.exit_code, result.output) == (130, "")
 
 
 def test_each_documented_code_is_tested():
