@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ _COLUMNS = {"NAME": 50, "VERSIONS": 17, "OPT-IN": 6, "FINISHED BY": 40, "ITS OWN
 """Each column with the most characters of its cells; names are never cut."""
 
 _WIDTH = 120
+
+_UNCUT = 10_000
+"""The width of the table into a pipe or a file, where nothing is cut."""
 
 _GAP = 3
 """Spaces beside a column, including those at the edges."""
@@ -102,8 +106,9 @@ async def test(options: Options, *, filename: str, rule: Path | None) -> None:
 def _print_table(files: list[RuleFile]) -> None:
     has_user_rules = any(not one.is_shipped for one in files)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    width = terminal_width() or sum(_COLUMNS.values()) + 20
-    widths = _fit(width, longest=max((len(one.rule.name) for one in files), default=0))
+    width = terminal_width()
+    longest = max((len(one.rule.name) for one in files), default=0)
+    widths = dict.fromkeys(_COLUMNS) if width is None else _fit(width, longest=longest)
     names = [name for name in _COLUMNS if name in widths and (has_user_rules or name != "RULE")]
     for name in names:
         table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=widths[name])
@@ -114,7 +119,7 @@ def _print_table(files: list[RuleFile]) -> None:
         cells = (rule.name, versions, opt_in, summarize_finished(rule), summarize_ttl(rule), _mark(one))
         row = dict(zip(_COLUMNS, cells, strict=True))
         table.add_row(*(row[name] for name in names))
-    Console(width=width, markup=False).print(table)
+    Console(width=width or _UNCUT, markup=False).print(table)
     finishing = [one for one in files if not one.rule.never_finishes]
     opt_ins = sum(bool(one.rule.opt_in) for one in finishing)
     echo(
@@ -123,7 +128,7 @@ def _print_table(files: list[RuleFile]) -> None:
     )
 
 
-def _fit(width: int, *, longest: int) -> dict[str, int]:
+def _fit(width: int, *, longest: int) -> Mapping[str, int | None]:
     """Return the columns that fit, with their widths; names stay whole, FINISHED BY is cut first."""
     if width >= sum(_COLUMNS.values()):
         return _COLUMNS

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from shared.cli.doctor import _print as print_findings
 from shared.cli.doctor import wrap_finding
+from shared.cli.kind_rules.rule_text import summarize_finished
 from shared.cli.main import main
 from shared.cli.objects.preview import find_all
 from shared.cli.output.width import echo, shorten, terminal_width, wrap, wrap_command
@@ -75,6 +76,16 @@ def test_table_of_kinds_fits_80_columns_and_has_whole_names():
     lines = ended.stdout.splitlines()
     rows = lines[3 : lines.index(next(line for line in lines if " kinds finish, " in line))]
     assert {row.split()[0] for row in rows if row.strip()} == {one.name for one in shipped_kinds().rules}
+
+
+def test_table_of_kinds_into_a_pipe_has_whole_values():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TTL_")}
+    environment.pop("COLUMNS", None)
+    ended = subprocess.run([*COMMAND, "kinds"], check=True, capture_output=True, text=True, env=environment)
+    assert "…" not in ended.stdout
+    rows = {row.split()[0]: row for row in ended.stdout.splitlines() if row.strip()}
+    for rule in shipped_kinds().rules:
+        assert summarize_finished(rule) in rows[rule.name]
 
 
 @pytest.mark.anyio
