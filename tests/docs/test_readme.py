@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from tests.builders import ROOT
+from tests.builders import ROOT, read_yaml
 
 README = (ROOT / "README.md").read_text()
 
@@ -19,6 +19,12 @@ def test_picture_is_that_of_the_demo():
     assert "job/build-1" in picture
     assert "deleted" in picture
     assert "url(http" not in picture, "a browser would download it: run `make demo-svg`"
+
+
+def test_readme_builds_the_image_that_the_manifests_name():
+    (image,) = read_yaml(ROOT / "knative/components/release/kustomization.yaml")[0]["images"]
+    name = f"{image['name']}:{image['newTag']}"
+    assert f"    docker build -t {name} .\n    kind load docker-image {name}\n" in README
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/explanation/kinds.md"])
