@@ -14,6 +14,7 @@ from rich.table import Table
 from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.cli.input.command import command
+from shared.cli.output.width import echo
 from shared.errors import TtlError
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 NEXT = """
 Try next, on the cluster of your current context (nothing is deleted):
-  ttl-after-finished plan                 what would be deleted now, and what is due when
-  ttl-after-finished explain job/NAME     the decision about one object, and its reason
-  ttl-after-finished run --dry-run        every step except the DELETE
+  ttl-after-finished plan               what is due now, and what is due later
+  ttl-after-finished explain job/NAME   the decision about one object, and why
+  ttl-after-finished run --dry-run      every step except the DELETE
 In a clone, the program is .venv/bin/ttl-after-finished."""
 
 
@@ -42,10 +43,13 @@ async def demo(verbose: bool) -> None:
     async with running_show() as (what, show, playing):
         console.print(f"API server: {what}", soft_wrap=True)
         with Live(console=console, refresh_per_second=10, transient=True) as live:
-            while not playing.done():
-                if not verbose:
-                    live.update(_view(show, SystemClock().now()))
-                await asyncio.sleep(0.1)
+            try:
+                while not playing.done():
+                    if not verbose:
+                        live.update(_view(show, SystemClock().now()))
+                    await asyncio.sleep(0.1)
+            finally:
+                live.update("", refresh=True)  # at its end, Live prints the rows that did not fit the terminal
         await playing
     console.print(_view(show, SystemClock().now()))
     _print_result(show)
@@ -65,14 +69,14 @@ def _print_result(show: "Show") -> None:
     restored = sum(bool(actor.restored_as) for actor in show.actors)
     late = [(one.gone_at - one.due_at).total_seconds() for one in show.actors if one.gone_at and one.due_at]
     kept = sum(actor.ttl is None for actor in show.actors)
-    click.echo(
+    echo(
         f"{len(late)} deleted on time (none early, at most {max(late) * 1000:.0f} ms late), {kept} kept as expected, "
         f"{restored} archived first and restored"
     )
 
 
 def _view(show: "Show", now: datetime) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("OBJECT", "WHY", "FINISHED", "DUE IN", "STATE"):
         table.add_column(name, no_wrap=name != "WHY")
     table.add_column("LATENESS", justify="right", no_wrap=True)

@@ -14,7 +14,7 @@ class Actor:
     Attributes:
         kind: The kind, Job or Pod.
         name: The name.
-        story: What the object shows.
+        story: What the object shows; at most 26 characters, so that its row is one line of a terminal of 80 columns.
         finish_after: Seconds from the start until the object finishes; None if it never finishes.
         ttl: Seconds from its finish until it is due; None if it is expected to stay.
         outcome: How it finishes: succeeded or failed.
@@ -70,12 +70,12 @@ def cast() -> list[Actor]:
     return [
         Actor("Job", "build-1", "ttlSecondsAfterFinished: 2", 1, 2, ttl_field=2),
         Actor("Job", "build-2", "ttlSecondsAfterFinished: 5", 1, 5, ttl_field=5),
-        Actor("Job", "tests", "ttl-failed: 3s, before the field (1h)", 2, 3, "failed", 3600, {"ttl-failed": "3s"}),
-        Actor("Job", "report", "ttl raised from 2s to 8s before it is due", 2, 8, ttl_field=2, later={"ttl": "8s"}),
-        Actor("Job", "release", "hold: kept until it is removed", 1, None, ttl_field=1, annotations={"hold": "audit"}),
-        Actor("Job", "backup", "finished, but no TTL is set", 1, None),
-        Actor("Job", "import", "invalid TTL: kept, and reported", 1, None, annotations={"ttl": "5 minutes"}),
-        Actor("Job", "deploy", "archived first, restored later", 1, 3, annotations=_ARCHIVED, is_restored=True),
+        Actor("Job", "tests", "ttl-failed: 3s, not 1h", 2, 3, "failed", 3600, {"ttl-failed": "3s"}),
+        Actor("Job", "report", "ttl raised from 2s to 8s", 2, 8, ttl_field=2, later={"ttl": "8s"}),
+        Actor("Job", "release", "hold: kept until released", 1, None, ttl_field=1, annotations={"hold": "audit"}),
+        Actor("Job", "backup", "finished, without a TTL", 1, None),
+        Actor("Job", "import", "invalid TTL: reported", 1, None, annotations={"ttl": "5 minutes"}),
+        Actor("Job", "deploy", "archived, then restored", 1, 3, annotations=_ARCHIVED, is_restored=True),
         Actor("Job", "training", "has a TTL, but is running", None, None, ttl_field=1),
         Actor("Pod", "hello", "annotation ttl: 4s", 1, 4, annotations={"ttl": "4s"}),
         Actor("Pod", "crash", "annotation ttl-failed: 6s", 2, 6, "failed", annotations={"ttl-failed": "6s"}),

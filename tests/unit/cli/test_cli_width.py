@@ -1,17 +1,23 @@
 """Output on a terminal of 80 columns."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from click.testing import CliRunner
 from rich.cells import cell_len
+from rich.console import Console
 
+from shared.cli.demo import NEXT
+from shared.cli.demo import _view as demo_view
 from shared.cli.doctor import _print as print_findings
 from shared.cli.doctor import wrap_finding
 from shared.cli.kind_rules.rule_text import summarize_finished
@@ -22,9 +28,10 @@ from shared.cli.plan import _print_comparison
 from shared.cli.planning.plan_table import print_plan
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.devserver.demo_objects import cast
 from shared.doctor.findings import fail, ok, warn
 from shared.installation.place import Place
-from tests.builders import COMMAND, JOB, ago, job, kind_rules, namespace, shipped_kinds
+from tests.builders import COMMAND, JOB, NOW, ago, job, kind_rules, namespace, shipped_kinds
 from tests.fakes import FakeCluster
 
 LONG = 63
@@ -265,3 +272,26 @@ def test_doctor_wraps_a_sentence_without_backslashes_and_a_command_with_them():
     assert not any(line.endswith("\\") for line in lines)
     command = "kubectl ttl explain jobs.batch/a-long-name-of-a-job -n a-long-namespace --context=x"
     assert list(wrap_finding(fail("archive main", "x", command), 60))[1].endswith(" \\")
+
+
+@pytest.mark.parametrize("after", [0, 3, 60], ids=["running", "waiting", "deleted"])
+def test_demo_fits_80_columns_and_24_lines_and_has_whole_words(after):
+    show = Mock(actors=cast())
+    for actor in show.actors:
+        actor.finished_at = NOW if after and actor.finish_after else None
+        actor.gone_at = NOW + timedelta(seconds=59.25) if after == 60 and actor.due_at else None
+        actor.restored_as = "uid" if actor.gone_at and actor.is_restored else ""
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as printed:
+        console.print(demo_view(show, NOW + timedelta(seconds=after)))
+    lines = printed.get().splitlines()
+    assert longest(printed.get()) <= 80
+    assert "…" not in printed.get()
+    assert len(lines) <= 24 - 3  # two lines are above the table, and one is below
+    for actor in show.actors:
+        (row,) = (line for line in lines if f"{actor.kind.lower()}/{actor.name} " in line)
+        assert actor.story in row
+
+
+def test_next_commands_of_the_demo_fit_80_columns():
+    assert longest(NEXT) <= 80
