@@ -26,14 +26,14 @@ SHOWN = 20
 _TITLES = {
     Term.NOW: "DUE NOW",
     Term.HOUR: "WITHIN 1H",
-    Term.DAY: "WITHIN 24H",
+    Term.DAY: "1H TO 24H",
     Term.LATER: "LATER",
     Term.KEPT: "KEPT",
 }
 _STOPS = {
     Term.NOW: "stopped now",
     Term.HOUR: "within 1h",
-    Term.DAY: "within 24h",
+    Term.DAY: "in 1h to 24h",
     Term.LATER: "later",
 }
 _IDENTITY = ("apiVersion", "kind", "namespace", "name")

@@ -414,7 +414,7 @@ async def test_comparison_counts_stops_and_lists_the_objects_that_change():
     file = StringIO()
     show(Console(width=200, file=file), comparison, everything=False)
     assert "stopped now, by policy rule all" in file.getvalue()
-    assert "at their deadline: 1 (+1) stopped now, 0 within 1h, 0 within 24h, 1 later" in file.getvalue()
+    assert "at their deadline: 1 (+1) stopped now, 0 within 1h, 0 in 1h to 24h, 1 later" in file.getvalue()
 
 
 async def test_warning_counts_stops_with_deletions():
