@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from shared.core.unused.generations import GAP
 from tests.e2e import installation, listener, nats_server
 from tests.e2e.cluster import DOMAIN, SHELL, create, get, job, kubectl, wait
 from tests.e2e.installation import broker_url, ttl
@@ -192,10 +193,6 @@ def refer_to(config_map: str) -> None:
     create({"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template})
 
 
-def no_longer_refer_to(config_map: str) -> None:
-    kubectl("-n", NAMESPACE, "delete", "podtemplate", f"uses-{config_map}")
-
-
 def annotation_of(config_map: str, annotation: str) -> str:
     """Its text; empty without one or without the ConfigMap."""
     found = get("configmap", config_map, namespace=NAMESPACE) or {"metadata": {}}
@@ -232,20 +229,18 @@ def tick_usage(what: str, true: Callable[[], bool]) -> None:
 def test_mark_and_announcement_of_one_version_count_for_the_other(extended: Images, extended_former: Images) -> None:
     """Each of two ConfigMaps is marked by one version, announced by the other, and deleted by the first."""
     new, former = ({"usage": images["usage"]} for images in (extended, extended_former))
-    older, newer, used = names = "rotated-by-former", "rotated-by-new", "used-later"
-    use(new)
-    for name in names:
-        make_config_map(name)
-        refer_to(name)
-    tick_usage("the records of use", lambda: all(annotation_of(name, "used-at") for name in names))
+    older, newer, newest, used = "settings-2b4c6d8f9g", "settings-4b6c8d2f9g", "settings-6b8c2d4f9g", "used-later"
     for name in (older, used):
-        no_longer_refer_to(name)
+        make_config_map(name)
     use(former)
     tick_usage("the marks by the former version", lambda: all(map(mark_of, (older, used))))
     mark_of_older = mark_of(older)
 
     refer_to(used)
-    no_longer_refer_to(newer)
+    make_config_map(newer)
+    time.sleep(GAP.total_seconds() + 1)
+    make_config_map(newest)  # a newer generation in use: the only evidence that both versions leave alone
+    refer_to(newest)
     use(new)
     passes_until(due_at(mark_of_older) - NOTICE)
     tick_usage("the mark and the announcement", lambda: mark_of(newer) != "" and is_announced(older))
