@@ -48,7 +48,7 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
 
     Objects that were never seen used are listed apart. Programs may find them by a name, a label, or a text in data, so
     they are kept. USED BEFORE says what shows the use of an object: a pass of `usage` or `run` has recorded it, or a
-    newer generation of it is used.
+    newer generation of it is or was used.
 
     KEYS is the number of keys of the data. The data is not read, so its bytes are unknown. UNUSED FOR is the time
     since an object was marked as unused; an object that no policy rule with `unused` matches is not marked.
