@@ -20,6 +20,12 @@ TIMERS = 26
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+@pytest.fixture(autouse=True)
+def no_file_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands find no timer file of a `run` on this machine."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 def use(*words: str) -> Result:
     result = CliRunner().invoke(main, ["timers", *words])
     assert result.exit_code == 0, result.output
