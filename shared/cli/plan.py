@@ -38,7 +38,7 @@ from shared.cli.policies.policy_warnings import (
     LIMIT,
     check_limit,
     describe_breaker,
-    describe_safeguards,
+    describe_budgets,
     find_unused,
 )
 from shared.cli.usage.acceptance import accept_option, accept_plan, check_scope
@@ -193,7 +193,8 @@ def _print_comparison(
     """
     comparison = Comparison(preview.objects)
     warning = check_limit(comparison, new.policy.limits, limit, planned.at_once)
-    safeguards = list(describe_safeguards(comparison, new.policy.limits))
+    trips = list(describe_breaker(comparison, new.policy.limits.breaker))
+    safeguards = [*trips, *describe_budgets(comparison, new.policy.limits)]
     deadlines = list(describe_deadlines(comparison, new.policy))
     archives = list(describe_archives(comparison, new.policy))
     if output == "json":
@@ -211,8 +212,7 @@ def _print_comparison(
     if warning.is_raised:
         confirm = "" if yes else f". The exit code is {TOO_MANY}; to confirm, set --yes or a higher --limit"
         warn(f"WARNING: {warning}{confirm}", fg="red", bold=True)
-    would_trip = any(describe_breaker(comparison, new.policy.limits.breaker))
-    if would_trip and not yes and not warning.is_raised:
+    if trips and not yes and not warning.is_raised:
         code = f"The exit code is {TOO_MANY}; to confirm, set --yes"
         warn(f"WARNING: the policy's breaker would trip. {code}", fg="red", bold=True)
-    return warning.is_raised or would_trip
+    return warning.is_raised or bool(trips)

@@ -99,28 +99,28 @@ def _print_never_used(never: Sequence[UsageFinding]) -> None:
         echo(describe_never_used(never))
 
 
-def _never_used_row(one: UsageFinding) -> tuple[str, ...]:
-    namespace, kind, name, age, keys, _, _, due, reason = _row(one)
-    return namespace, kind, name, age, keys, f"{one.metadata_bytes:,} B", due, reason
-
-
 def _row(one: UsageFinding) -> tuple[str, ...]:
+    unused_for = format_duration(one.now - one.unused_since) if one.unused_since else ""
+    return *_first_cells(one), _describe_evidence(one), unused_for, *_last_cells(one)
+
+
+def _never_used_row(one: UsageFinding) -> tuple[str, ...]:
+    return *_first_cells(one), f"{one.metadata_bytes:,} B", *_last_cells(one)
+
+
+def _first_cells(one: UsageFinding) -> tuple[str, ...]:
+    """The cells that say which object it is."""
     ref = ref_of(one.target.obj)
-    kind = get_text(one.target.obj, "kind")
     age = format_duration(one.now - one.created_at) if one.created_at else ""
-    since, due_at = one.unused_since, one.decision.facts.due_at
+    keys = "" if one.target.keys is None else str(one.target.keys)
+    return printable(ref.namespace), get_text(one.target.obj, "kind"), printable(ref.name), age, keys
+
+
+def _last_cells(one: UsageFinding) -> tuple[str, ...]:
+    """The cells that say when it is due, and why."""
+    due_at = one.decision.facts.due_at
     due = "" if due_at is None else ("now" if due_at <= one.now else format_duration(due_at - one.now))
-    return (
-        printable(ref.namespace),
-        kind,
-        printable(ref.name),
-        age,
-        "" if one.target.keys is None else str(one.target.keys),
-        _describe_evidence(one),
-        format_duration(one.now - since) if since else "",
-        due,
-        one.decision.reason,
-    )
+    return due, one.decision.reason
 
 
 def _describe_evidence(one: UsageFinding) -> str:

@@ -41,6 +41,9 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 ANYTHING = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+TENANT = "tenant"
+"""The namespace of the objects that are deleted and stopped."""
+
 FEW = (
     "jobs.batch",
     "jobs.double.example",
@@ -171,7 +174,7 @@ def stopping(
 ) -> Iterator[User]:
     """`guarded`, with the stop guards in force, too."""
     with guarded(server, kinds, is_shared=is_shared) as admin, closing(User(server, ENFORCE)) as enforce:
-        path, _ = make_job(admin, "work", is_finished=False, annotations={HOLD: "a probe"})
+        path, _ = make_job(admin, TENANT, is_finished=False, annotations={HOLD: "a probe"})
         until(lambda: enforce.change(path, {"spec": {"suspend": True}})[0] == 403)
         yield admin
 
@@ -210,7 +213,7 @@ def difference(case: Case, verdict: Verdict, status: int, said: str) -> list[str
 
 def store(admin: User, case: Case) -> tuple[str, Object]:
     """The path of a fixture on the API server, and the object."""
-    obj = storable(case.obj, f"x{next(_names)}", "work")
+    obj = storable(case.obj, f"x{next(_names)}", TENANT)
     path = path_of(case.rule, obj)
     return f"{path}/{obj['metadata']['name']}", admin.make(path, obj)
 
@@ -232,7 +235,7 @@ def _guarding(admin: User, expire: User, kinds: Mapping[str, list[KindRule]]) ->
             is_policy = made.body["kind"] == "ValidatingAdmissionPolicy"
             admin.make(POLICIES if is_policy else BINDINGS, made.body)
     allow_all(admin, *usernames(NAMESPACE))
-    admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "work"}})  # 409 if another file has made it
+    admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": TENANT}})  # 409 if another file has made it
     for rules in kinds.values():
         _wait_until_in_force(admin, expire, rules[0])
     _wait_until_last_is_in_force(admin, expire)
@@ -282,19 +285,19 @@ def _wait_until_last_is_in_force(admin: User, expire: User) -> None:
     }
     admin.make(POLICIES, last | {"spec": spec})
     admin.make(BINDINGS, last | {"spec": {"policyName": "last", "validationActions": ["Deny"]}})
-    admin.ask("POST", "/api/v1/namespaces/work/configmaps", last)
-    until(lambda: expire.ask("DELETE", "/api/v1/namespaces/work/configmaps/last?dryRun=All")[0] in (403, 422))
+    admin.ask("POST", f"/api/v1/namespaces/{TENANT}/configmaps", last)
+    until(lambda: expire.ask("DELETE", f"/api/v1/namespaces/{TENANT}/configmaps/last?dryRun=All")[0] in (403, 422))
 
 
 def _probe_of(admin: User, rule: KindRule) -> str | None:
     """The path of an object that has not finished; None for a kind that is built in, and that no test makes."""
     if rule.name == "jobs.batch":
-        return make_job(admin, "work", is_finished=False)[0]
+        return make_job(admin, TENANT, is_finished=False)[0]
     if rule.name == "pods":
-        return make_pod(admin, "work", "Running")[0]
+        return make_pod(admin, TENANT, "Running")[0]
     if rule.group in BUILT_IN:
         return None
-    probe = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "probe", "namespace": "work"}}
+    probe = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "probe", "namespace": TENANT}}
     path = path_of(rule, probe)
     until(lambda: admin.ask("POST", path, probe)[0] in (201, 409))
     return f"{path}/probe"

@@ -19,6 +19,7 @@ from tests.contract.guarded import (
     BINDINGS,
     FEW,
     POLICIES,
+    TENANT,
     User,
     allow_all,
     compare_deletes,
@@ -82,7 +83,7 @@ def test_server_and_evaluation_agree_about_objects_of_any_shape(admin, expire, e
     random, fixtures, differences, statuses = Random(8), doubles(), [], set()
     for number in range(MUTANTS):
         case = random.choice(fixtures)
-        obj = storable(mutated(case.obj, random), f"mutant-{number}", "work")
+        obj = storable(mutated(case.obj, random), f"mutant-{number}", TENANT)
         path = path_of(case.rule, obj)
         status, made = admin.ask("POST", path, obj)
         if status != 201:  # the server takes no status like this

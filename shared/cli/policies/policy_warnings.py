@@ -75,9 +75,8 @@ def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:
     yield from (rule.source for rule in policy.rules if rule.ttl and rule.source not in by_rule)
 
 
-def describe_safeguards(comparison: Comparison, limits: Limits) -> Iterator[str]:
-    """Say whether the policy's own breaker would trip, and how long its budget delays the objects."""
-    yield from describe_breaker(comparison, limits.breaker)
+def describe_budgets(comparison: Comparison, limits: Limits) -> Iterator[str]:
+    """Say how long the policy's own budgets delay the objects."""
     due = comparison.due_within(timedelta())
     if limits.everywhere and (delay := _describe_rate(len(due), limits.everywhere)):
         yield f"the policy's budget: {delay}"

@@ -13,7 +13,7 @@ from shared.cli.objects.preview import find_all
 from shared.cli.planning.plan_table import print_plan
 from shared.cli.policies.comparison import Comparison, Count, Term
 from shared.cli.policies.comparison_output import as_document, show
-from shared.cli.policies.policy_warnings import check_limit, describe_safeguards, find_unused
+from shared.cli.policies.policy_warnings import check_limit, describe_breaker, describe_budgets, find_unused
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
@@ -277,7 +277,8 @@ async def test_effect_of_the_policys_own_limits_is_described(budget, shown):
     soon = a_job(9, complete=ago(0))  # in a minute
     cluster = cluster_of(*(a_job(n, complete=ago(61)) for n in range(4)), soon, a_job(10))
     new = policy_of({"ttl": "1m"}, budget=budget)
-    found = list(describe_safeguards(await compare(cluster, new), new.limits))
+    comparison = await compare(cluster, new)
+    found = [*describe_breaker(comparison, new.limits.breaker), *describe_budgets(comparison, new.limits)]
     assert [one[: len(start)] for one, start in zip(found, shown, strict=True)] == shown
 
 
