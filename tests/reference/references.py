@@ -14,8 +14,8 @@ from shared.core.unused.read_by_name import NAME_READERS
 from shared.core.unused.unused_reasons import UnusedReason
 from tests.reference.texts import code, fill, members, table
 
-_FORMS = {"sidecar": "[k8s-sidecar](#k8s-sidecar)", "azure": "[Azure](#azure-volumes)"}
-"""The forms of fields that have a section of the page."""
+_READERS = {"sidecar": "[k8s-sidecar](#k8s-sidecar)", "azure": "[Azure](#azure-volumes)"}
+"""The readers that have a section of the page."""
 
 
 def render():
@@ -41,8 +41,8 @@ def render():
 
 
 def _pod_spec_row(field):
-    if field.form in _FORMS:
-        return code(field.path), _FORMS[field.form]
+    if field.reader in _READERS:
+        return code(field.path), _READERS[field.reader]
     return code(_path(field) if field.name != "name" else f"{field.path}.name"), field.to
 
 
@@ -64,8 +64,8 @@ def _path(field):
 
 
 def _about(field):
-    if field.form in _FORMS:
-        return _FORMS[field.form]
+    if field.reader in _READERS:
+        return _READERS[field.reader]
     kind = {"any": "Secret or ConfigMap", "typed": "by its kind"}.get(field.to, field.to)
     return f"{kind}, any namespace" if field.any_namespace else kind
 

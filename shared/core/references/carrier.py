@@ -19,13 +19,14 @@ Each kind has one YAML file, in `shared/references/`. To add a kind, add a file.
         anyNamespace: true           #   without a namespace: any. If left out: the namespace of the object itself, and
                                      #   any namespace for a cluster-scoped object
         defaultName: metadata.name   #   the name if there is no value at the path
-        form: name                   #   how a text is read: name, namespace/name, name:key; or key: the key itself.
-                                     #   sidecar: the value is a container, see `sidecars`; azure: the value is a CSI
-                                     #   volume, or the parameters of a StorageClass, see `azure_volumes`
+        form: name                   #   how a text is read: name, namespace/name, name:key; or key: the key itself
         prefix: spark.secrets.       #   the value at the path is a mapping; each key with this prefix is read: its
                                      #   value by form, or, for the form key, the rest of the key
         as: "{name}-cacert"          #   the name of the object, if the value is only a part of it
         selector: selector           #   the key of a label selector in the mapping, which counts if there is no name
+        reader: sidecar              #   in place of all others but path and to: the value is a container, see
+                                     #   `sidecars`; azure: it is a CSI volume, or the parameters of a StorageClass, see
+                                     #   `azure_volumes`
     complete: true                   # no other field refers to Secrets or ConfigMaps. If left out, a name that stands
                                      # as a word anywhere in the object counts, as in an object of an unknown kind
     refersToNone: why                # instead of podSpecs, fields and complete: objects of the kind are not read at all
@@ -47,6 +48,11 @@ from shared.core.references.reference import BOTH, TargetKind
 
 TYPED = "typed"
 
+_READ = {"sidecar": "any", "azure": "Secret"}
+"""The kinds that each reader finds."""
+
+_BESIDE_READER = {"path", "to", "reader"}
+
 
 class ReferenceField(RuleModel):
     """A field that names Secrets or ConfigMaps."""
@@ -59,20 +65,21 @@ class ReferenceField(RuleModel):
     namespace_from: FieldPath | None = None
     any_namespace: bool = Field(default=False, strict=True)
     default_name: FieldPath | None = None
-    form: Literal["name", "namespace/name", "name:key", "key", "sidecar", "azure"] = "name"
+    form: Literal["name", "namespace/name", "name:key", "key"] = "name"
     prefix: Word | None = None
     as_: str = Field(default="{name}", alias="as", pattern=r"^[-a-z0-9.]*\{name\}[-a-z0-9.]*$")
     selector: Word | None = None
+    reader: Literal["sidecar", "azure"] | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
+        if self.reader is not None and (self.to != _READ[self.reader] or not self.model_fields_set <= _BESIDE_READER):
+            message = "reader: {reader}: expected to: {to} and no other field than path beside it"
+            raise PydanticCustomError("reader", message, {"reader": self.reader, "to": _READ[self.reader]})
         if self.default_kind is not None and self.to != TYPED:
             raise PydanticCustomError("default_kind", "defaultKind: expected to: typed beside it")
         if self.form == "key" and self.prefix is None:
             raise PydanticCustomError("form", "form: key: expected a prefix beside it")
-        if (to := {"sidecar": "any", "azure": "Secret"}.get(self.form, self.to)) != self.to:
-            message = "form: {form}: expected to: {to} beside it"
-            raise PydanticCustomError("form", message, {"form": self.form, "to": to})
         if self.prefix is not None and (self.namespace or self.selector or self.default_name):
             message = "prefix: expected no namespace, selector and defaultName beside it"
             raise PydanticCustomError("prefix", message)

@@ -35,8 +35,8 @@ POD_SPEC_FIELDS = (
     _field("volumes[*].azureFile", _SECRET, "secretName"),
     *(_field(f"volumes[*].{one}.secretRef", _SECRET) for one in _WITH_SECRET_REF),
     _field("volumes[*].csi.nodePublishSecretRef", _SECRET),
-    ReferenceField(path="volumes[*].csi", to="Secret", form="azure"),
-    *(ReferenceField(path=f"{one}[*]", to="any", form="sidecar") for one in _CONTAINERS),
+    ReferenceField(path="volumes[*].csi", to="Secret", reader="azure"),
+    *(ReferenceField(path=f"{one}[*]", to="any", reader="sidecar") for one in _CONTAINERS),
     *(
         ReferenceField(path=f"volumes[*].ephemeral.volumeClaimTemplate.spec.{one}", to="typed")
         for one in ("dataSource", "dataSourceRef")

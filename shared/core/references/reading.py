@@ -146,7 +146,7 @@ def _walk(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iterator[F
 
 def _read_end(field: ReferenceField, value: Any, keys: Keys, origin: Origin) -> Iterator[Reference]:
     """The references by the value at the end of a path."""
-    match field.form:
+    match field.reader:
         case "sidecar":
             return read_sidecar(origin, value, keys)
         case "azure":

@@ -533,7 +533,7 @@ FIELDS = [
     (carrier, field)
     for carrier in shipped_carriers().carriers
     for field in carrier.fields
-    if field.prefix is None and field.form != "azure" and not field.path.startswith("metadata")
+    if field.prefix is None and field.reader != "azure" and not field.path.startswith("metadata")
 ]
 
 
