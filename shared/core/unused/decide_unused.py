@@ -6,7 +6,7 @@ is kept, and its mark stays as it is.
 
 Unused means: was used, and is not any more. So the use of an object is recorded when a complete pass first sees it.
 An object is marked when a complete pass finds it unused, and there is evidence that it was used: the record, or a newer
-generation of it that is used now. It is deleted when it has been unused for the TTL of the policy rule, and when two
+generation of it that is or was used. It is deleted when it has been unused for the TTL of the policy rule, and when two
 complete and consistent passes, which started after that, have confirmed it.
 """
 
@@ -61,7 +61,7 @@ class UnusedFacts:
         rule: The policy rule that has it deleted; None if no rule does.
         references: The references that the last pass observed, those that cannot be read included.
         used_at: When a pass first saw the object used; None if that is not recorded.
-        used_newer: The name of a newer generation that is used now; empty if there is none.
+        used_newer: The name of a newer generation that is or was used; empty if there is none.
         problem: What is unknown, and what was expected; empty if everything is known.
     """
 

@@ -132,16 +132,19 @@ class UsedGenerations:
 def _read(obj: Any) -> tuple[_Family, Generation] | None:
     """The family of an object, and its generation; None if its name has no suffix, or if its age is unknown."""
     kind, namespace, name = (get_text(obj, path) for path in ("kind", "metadata.namespace", "metadata.name"))
+    if found := _HASH.fullmatch(name):
+        stem, number = f"{found[1]}-#", None
+    elif kind == "ConfigMap" and (found := _NUMBER.fullmatch(name)):
+        stem, number = found[1], int(found[2])
+    else:
+        return None
     try:
         created_at = parse_instant(get_in(obj, "metadata.creationTimestamp"))
     except ValueError:
         return None
-    labels, was_used = _hash_labels(obj), read_used_at(obj) is not None
-    if found := _HASH.fullmatch(name):
-        return (kind, namespace, f"{found[1]}-#", labels), Generation(name, None, created_at, was_used)
-    if kind == "ConfigMap" and labels and (found := _NUMBER.fullmatch(name)):
-        return (kind, namespace, found[1], labels), Generation(name, int(found[2]), created_at, was_used)
-    return None
+    if not (labels := _hash_labels(obj)) and number is not None:
+        return None
+    return (kind, namespace, stem, labels), Generation(name, number, created_at, read_used_at(obj) is not None)
 
 
 def _hash_labels(obj: Any) -> str:

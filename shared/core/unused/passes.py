@@ -49,7 +49,7 @@ class Observation:
     Attributes:
         of: The pass.
         references: The references that may name the object, those that cannot be read included.
-        used_newer: The name of a newer generation of the object that is used; empty if there is none.
+        used_newer: The name of a newer generation of the object that is or was used; empty if there is none.
     """
 
     of: Pass
