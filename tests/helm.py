@@ -32,7 +32,7 @@ def helm(*arguments: str, values: Any = None) -> subprocess.CompletedProcess[str
 
 
 def client_side() -> tuple[str, ...]:
-    """The option of `helm install` that the README of the chart requires; Helm 3 needs no option."""
+    """The option of `helm install` for objects that `kubectl apply` has made; Helm 3 needs no option."""
     return (_OPTION_OF_HELM_4,) if helm("version", "--template={{.Version}}").stdout.startswith("v4") else ()
 
 

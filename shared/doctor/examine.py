@@ -20,7 +20,14 @@ from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_kinds, check_knative, check_server
 from shared.doctor.timers import check_timers
 from shared.doctor.usage import check_usage
-from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
+from shared.doctor.wiring import (
+    check_brokers,
+    check_coverage,
+    check_sinks,
+    check_sources,
+    check_triggers,
+    check_unread,
+)
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, environment_of, name_of, path_of, read_inventory, read_list
@@ -151,6 +158,7 @@ async def _check_objects(installation: _Installation) -> list[Finding]:
     findings += of_kinds
     if installation.variant.knative:
         findings += [*check_brokers(found, place), *check_triggers(found, place), *check_sources(found, place)]
+        findings += check_sinks(found, place)
         findings += check_coverage(found, rules, place)
     findings += check_workloads(found, place)
     accounts = tuple(accounts_of(found, rules, installation.known.catalogue, namespace=place.namespace))

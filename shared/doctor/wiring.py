@@ -1,4 +1,4 @@
-"""Check the objects that route events: Broker, Triggers, sources and SinkBindings."""
+"""Check what routes events: Broker, Triggers and sources, and the address to which functions publish."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +7,9 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.workloads import describe_trouble, failing, is_ready
-from shared.installation.inventory import Inventory, Obj, name_of
+from shared.installation.inventory import Inventory, Obj, environment_of, name_of
 from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
+from shared.installation.mounted import config_maps_of
 from shared.installation.place import Place
 from shared.messages import Purpose, Timer
 from shared.standalone.triggers import Filter
@@ -17,6 +18,8 @@ FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep", "usa
 """The functions that need a Trigger of their name."""
 
 PUBLISHERS = ("timers", "sweep", "usage")
+"""The functions that send events to the Broker, beside what Knative sends for them as their replies."""
+
 _POD_LABELS = {
     "ApiServerSource": "eventing.knative.dev/sourceName",
     "ContainerSource": "sources.knative.dev/containerSource",
@@ -83,17 +86,50 @@ def _describe_misrouted(trigger: Obj) -> str:
 
 
 def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:
-    """Check every source and SinkBinding of the namespace, and those that an installation needs."""
+    """Check every source of the namespace, the SinkBindings that Knative makes for some, and the PingSource."""
     if not found.all("PingSource") and not found.parts["PingSource"].problem:
         detail = "none exists: no sweep runs, so an object whose event was lost is kept"
         yield fail("PingSource", detail, place.apply())
-    for name in PUBLISHERS:
-        if found.is_absent("SinkBinding", name) and not _has_sink(found, name):
-            yield fail(f"SinkBinding {name}", f"does not exist, and {name} has no K_SINK", place.apply())
     for kind in SOURCES:
         for source in found.all(kind):
             fix = _fix_source(kind, source, found, place=place)
-            yield _report(kind, source, _describe_sink(kind, source), fix=fix)
+            yield _report(kind, source, _describe_sink(source), fix=fix)
+
+
+def check_sinks(found: Inventory, place: Place) -> Iterator[Finding]:
+    """Check that each function that publishes has the address of a Broker of the namespace, and a token for it."""
+    brokers = {
+        get_text(one, "status.address.url"): get_text(one, "status.address.audience") for one in found.all("Broker")
+    }
+    brokers.pop("", None)  # a Broker without an address is not ready, which `check_brokers` reports
+    for workload in (obj for _, obj in found.workloads() if name_of(obj) in PUBLISHERS):
+        what, sink = f"K_SINK of {name_of(workload)}", _sink_of(found, workload)
+        if not brokers or sink is None:
+            continue
+        if sink not in brokers:
+            detail = f"expected the Broker's address, {' or '.join(sorted(brokers))}, got {sink or 'none'}"
+            yield fail(what, detail, place.apply(settings={"K_SINK": min(brokers)}))
+        elif brokers[sink] and brokers[sink] not in _audiences(workload):
+            yield fail(what, f"expected a token for {brokers[sink]} at /oidc/token, got none", place.apply())
+        else:
+            yield ok(what, sink)
+
+
+def _sink_of(found: Inventory, workload: Obj) -> str | None:
+    """The K_SINK of a workload, of its own `env` first; None if its ConfigMap could not be read."""
+    if own := environment_of(workload).get("K_SINK"):
+        return own
+    if found.parts["ConfigMap"].problem:
+        return None
+    data = (get_in(found.get("ConfigMap", name) or {}, "data") for name in config_maps_of(workload))
+    return next((str(one["K_SINK"]) for one in data if isinstance(one, dict) and "K_SINK" in one), "")
+
+
+def _audiences(workload: Obj) -> set[str]:
+    """For whom the tokens are that a workload's Pods get."""
+    volumes = list_mappings(workload, "spec.template.spec.volumes")
+    sources = (source for volume in volumes for source in list_mappings(volume, "projected.sources"))
+    return {get_text(one, "serviceAccountToken.audience") for one in sources}
 
 
 def check_coverage(found: Inventory, rules: tuple[KindRule, ...], place: Place) -> Iterator[Finding]:
@@ -144,13 +180,6 @@ def _destinations(trigger: Obj) -> Iterator[tuple[str, Any]]:
             yield role, ref
 
 
-def _has_sink(found: Inventory, name: str) -> bool:
-    specs = [get_in(obj, "spec.template.spec") for _, obj in found.workloads() if name_of(obj) == name]
-    containers = [one for spec in specs for one in list_mappings(spec, "containers")]
-    names = {get_text(variable, "name") for one in containers for variable in list_mappings(one, "env")}
-    return not specs or "K_SINK" in names
-
-
 def _fix_source(kind: str, source: Obj, found: Inventory, *, place: Place) -> str:
     broken = failing(source)
     if "SufficientPermissions" in broken:
@@ -174,7 +203,7 @@ def _fix_rights(resource: Any, place: Place) -> str:
     return place.join(f"{kind}.{group}" if group else kind, with_source=True)
 
 
-def _describe_sink(kind: str, source: Obj) -> str:
+def _describe_sink(source: Obj) -> str:
     schedule = get_text(source, "spec.schedule")
     detail = f"at {schedule}, " if schedule else ""
-    return detail + ("K_SINK is " if kind == "SinkBinding" else "to ") + get_text(source, "status.sinkUri")
+    return f"{detail}to {get_text(source, 'status.sinkUri')}"

@@ -28,7 +28,7 @@ def find_settings(found: Inventory) -> Users:
     """Find the ConfigMaps that the workloads take environment variables from."""
     users: dict[str, list[str]] = {}
     for _, workload in found.workloads():
-        for name in _config_maps(workload):
+        for name in config_maps_of(workload):
             users.setdefault(name, []).append(name_of(workload))
     return users
 
@@ -167,7 +167,8 @@ def _readers(found: Inventory) -> Iterator[Obj]:
     yield from found.all("ContainerSource")
 
 
-def _config_maps(workload: Obj) -> Iterator[str]:
+def config_maps_of(workload: Obj) -> Iterator[str]:
+    """The names of the ConfigMaps from which a workload takes environment variables."""
     for container in list_mappings(workload, "spec.template.spec.containers"):
         for source in list_mappings(container, "envFrom"):
             if name := get_text(source, "configMapRef.name"):

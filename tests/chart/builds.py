@@ -36,7 +36,8 @@ EXCLUSIVE = (
 """Components that kustomize refuses together; `standalone` comes without the base."""
 _AT_ONCE = 2
 _NAMESPACES = re.compile(
-    r'(namespace: |serviceaccount:|NAMESPACE=|-namespace=|kubectl -n |namespace=\\")ttl-after-finished\b(?!-)'
+    r'(namespace: |serviceaccount:|NAMESPACE=|-namespace=|kubectl -n |namespace=\\"|cluster\.local/|/broker/)'
+    r"ttl-after-finished\b(?!-)"
 )
 _RELEASE = {r"newTag: .*": f"newName: {IMAGE}", r"(app\.kubernetes\.io/version): .*": rf"\1: {VERSION}"}
 

@@ -239,9 +239,11 @@ def shared_folder(name: str) -> Path | None:
 
 def wait_until_ready() -> None:
     """After a change: all of it, in its newest revision."""
-    _wait_for("containersources,sinkbindings")
+    _wait_for(
+        "brokers.eventing.knative.dev,services.serving.knative.dev,triggers,apiserversources,pingsources,"
+        "containersources,sinkbindings"
+    )
     wait("the Broker's address in all that send to it", _are_senders_bound, READY_SECONDS)
-    _wait_for("brokers.eventing.knative.dev,services.serving.knative.dev,triggers,apiserversources,pingsources")
     for name in kubectl("-n", NAMESPACE, "get", "deployments,statefulsets", "-o", "name").split():
         kubectl("-n", NAMESPACE, "rollout", "status", name, "--timeout=2m")
 

@@ -90,7 +90,7 @@ def server():
 @pytest.fixture
 def cluster(server):
     """With the chart as revision 1, and shared state that a process has written."""
-    server.helm("install", CHART, *client_side())
+    server.helm("install", CHART)
     server.kubectl("patch", "configmap", STATE, f"--namespace={NAMESPACE}", '--patch={"data": {"stopped": "yes"}}')
     yield server
     server.helm("uninstall")
@@ -134,18 +134,6 @@ def test_roll_back_restores_what_an_upgrade_changed_and_removed(cluster):
     assert cluster.names("containersources") == set()
 
 
-def test_upgrade_and_roll_back_survive_what_sinkbindings_write(cluster):
-    sink = {"op": "add", "path": f"{CONTAINER}/env/-", "value": {"name": "K_SINK", "value": "http://broker"}}
-    patch = ("patch", *TIMERS, f"--namespace={NAMESPACE}", "--type=json", f"--patch={json.dumps([sink])}")
-    cluster.kubectl(*patch, "--field-manager=controller")
-    cluster.helm("upgrade", CHART, values={"components": {"guardrails": True}})
-    (container,) = cluster.get(*TIMERS)["spec"]["template"]["spec"]["containers"]
-    assert "K_SINK" in {one["name"] for one in container["env"]}, "the upgrade changed another Service"
-    cluster.helm("upgrade", CHART, values={"settings": {"TTL_KINDS": "pods"}})
-    cluster.kubectl(*patch, "--field-manager=controller")
-    cluster.helm("rollback", 1)
-
-
 def test_policy_changes_forth_and_back(cluster):
     names = []
     for values in (POLICY, OTHER_POLICY, POLICY):
@@ -160,7 +148,7 @@ def test_uninstall_leaves_only_the_generated_config_maps(cluster):
     cluster.helm("uninstall")
     assert cluster.names("services.serving.knative.dev,triggers,brokers,pingsources,serviceaccounts,roles") == set()
     assert {one.rsplit("-", 1)[0] for one in cluster.names("configmaps")} <= {"settings", "kube-root-ca.crt"}
-    cluster.helm("install", CHART, *client_side())
+    cluster.helm("install", CHART)
 
 
 def test_helm_takes_over_what_kustomize_installed(server):
@@ -178,7 +166,7 @@ def test_helm_takes_over_what_kustomize_installed(server):
 def test_guards_of_the_chart_are_accepted_in_any_namespace(server):
     server.kubectl("create", "namespace", "elsewhere")
     flags = (f"--kubeconfig={server.kubeconfig}", "--namespace=elsewhere")
-    done = helm("install", RELEASE, str(CHART), *flags, *client_side(), values={"overlay": "standalone"})
+    done = helm("install", RELEASE, str(CHART), *flags, values={"overlay": "standalone"})
     assert done.returncode == 0, done.stderr
     text = server.kubectl("get", "validatingadmissionpolicies", "--output=yaml")
     assert "system:serviceaccount:elsewhere:" in text

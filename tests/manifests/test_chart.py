@@ -135,7 +135,7 @@ def test_namespace_is_that_of_the_release_everywhere(alone):
     values["components"] |= {"standalone": alone, "timers-sqlite": not alone}
     texts = list(leaves(rendered(values, namespace="elsewhere")))
     assert {key for key, text in texts if NAME.search(text)} <= NAMED_SO
-    assert {"namespace", "TTL_NAMESPACE", "expression"} <= {key for key, text in texts if "elsewhere" in text}
+    assert {"namespace", "TTL_NAMESPACE", "expression", "K_SINK"} <= {key for key, text in texts if "elsewhere" in text}
 
 
 def test_namespace_is_not_in_the_chart_unless_a_value_asks_for_it():

@@ -22,7 +22,7 @@ from shared.messages import (
 from shared.standalone.triggers import Filter
 from tests.builders import JOB, POD, TRAINJOB
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, of_kind, settings_of
+from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, of_kind, publishers, settings_of
 
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py")} - {"__init__"}
 ACCOUNT = "system:serviceaccount:ttl-after-finished:"
@@ -35,7 +35,7 @@ IDENTITIES = {
 OURS = {message.type for message in Message.__subclasses__()}
 REPORTED = {f"dev.knative.apiserver.resource.{change}" for change in ("add", "update", "delete")}
 TYPES = OURS | REPORTED | {TICK, "dev.knative.apiserver.ref.update", "dev.ttlafterfinished.made.up", "anything"}
-# What each of our senders sends: a Trigger its function's replies, a SinkBinding what is published outside of them.
+# What each of our senders sends: a Trigger its function's replies, a function itself what it publishes beside them.
 SENT = {
     ("Trigger", "schedule"): {TimersSet.type},
     ("Trigger", "timers"): set(),
@@ -44,11 +44,11 @@ SENT = {
     ("Trigger", "archive"): {ObjectArchived.type, TimersSet.type},
     ("Trigger", "sweep"): {SweepStep.type},
     ("Trigger", "usage"): set(),
-    ("SinkBinding", "timers"): {Timer.type},
-    ("SinkBinding", "sweep"): {TimersSet.type, ObjectDeleted.type},
+    ("ServiceAccount", "timers"): {Timer.type},
+    ("ServiceAccount", "sweep"): {TimersSet.type, ObjectDeleted.type},
     ("SinkBinding", "source-sinkbinding"): {f"dev.knative.apiserver.resource.{verb}" for verb in ("add", "update")}
     | {SweepStep.type},
-    ("SinkBinding", "usage"): {ObjectDeleted.type},
+    ("ServiceAccount", "usage"): {ObjectDeleted.type},
     ("PingSource", "sweep"): {TICK},
     ("PingSource", "usage"): {TICK},
     **{("ApiServerSource", rule.kind.lower()): REPORTED for rule in (JOB, POD, TRAINJOB)},
@@ -73,6 +73,8 @@ def objects(request: pytest.FixtureRequest) -> tuple[Object, ...]:
 
 
 def identity(kind: str, name: str) -> str:
+    if kind == "ServiceAccount":
+        return f"{ACCOUNT}{name}"
     account = f"{name}-oidc-{IDENTITIES[kind]}"
     assert len(account) <= 63, "Knative would shorten it"
     return f"{ACCOUNT}{account}"
@@ -139,7 +141,9 @@ def test_every_event_type_has_a_sender():
 
 
 def test_every_sender_to_the_broker_has_a_policy(objects):
-    for kind in ("ApiServerSource", "PingSource", "SinkBinding"):
+    for name in set(publishers(objects)) - set(of_kind(objects, "ContainerSource")):
+        assert policies_of(objects, identity("ServiceAccount", name)), name
+    for kind in ("ApiServerSource", "PingSource"):
         for name in of_kind(objects, kind):
             assert policies_of(objects, identity(kind, name)), f"{kind} {name}"
     for name in of_kind(objects, "ContainerSource"):

@@ -14,6 +14,7 @@ import yaml
 from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.events.cloudevents import TICK
+from shared.adapters.events.publisher import TOKEN_FILE
 from shared.cli.main import COMMANDS
 from shared.installation.rbac import Right, lease_needs, needs_of, state_needs
 from shared.messages import (
@@ -32,7 +33,7 @@ from shared.messages import (
 from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
 from shared.standalone.triggers import Delivery, Filter, Trigger
-from tests.builders import kind_rule, shipped_kinds
+from tests.builders import kind_rule, not_none, shipped_kinds
 from tests.kubectl import kustomize
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +140,18 @@ def containers(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
     for name, spec in pod_specs(objects):
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
             yield name, container
+
+
+def publishers(objects: tuple[Object, ...]) -> set[str]:
+    """Those that send events to the Broker, beside what Knative sends for them."""
+    functions = {name for name, spec in pod_specs(objects) if broker_token_of(spec)}
+    return functions | set(of_kind(objects, "ContainerSource"))
+
+
+def broker_token_of(spec: Object) -> Object | None:
+    """The token for the Broker in a Pod's spec."""
+    volumes = [one["projected"] for one in spec.get("volumes", []) if one["name"] == "broker-token"]
+    return volumes[0]["sources"][0]["serviceAccountToken"] if volumes else None
 
 
 def settings_of(objects: tuple[Object, ...]) -> Settings:
@@ -267,7 +280,8 @@ def test_timers_in_a_file_are_stored_on_a_volume_and_other_timers_need_none(obje
     address = settings_of(objects).timers
     folders = [str(address.path.parent)] if isinstance(address, SqliteAddress) else []
     for name, container in containers(objects):
-        mounts = [mount["mountPath"] for mount in container.get("volumeMounts", []) if mount["name"] != "account"]
+        tokens = {"account", "broker-token"}
+        mounts = [mount["mountPath"] for mount in container.get("volumeMounts", []) if mount["name"] not in tokens]
         assert mounts == (folders if name in {"timers", "standalone"} else []), name
 
 
@@ -561,22 +575,30 @@ def test_functions_are_cluster_local():
         assert services[name]["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local", name
 
 
-def test_functions_that_publish_are_bound_to_the_broker():
+def test_functions_that_publish_know_the_broker_and_have_a_token_for_it():
     objects = build(KNATIVE / "base")
-    publishers = {
+    expected = {
         name
         for name in FUNCTIONS
         if re.search(r"Process\.(published|start_timers)", (ROOT / f"functions/{name}.py").read_text())
     }
-    bindings = of_kind(objects, "SinkBinding")
-    assert {binding["spec"]["subject"]["name"] for binding in bindings.values()} == publishers
+    assert publishers(objects) == expected
+    (broker,) = of_kind(objects, "Broker").values()
+    place = f"{broker['metadata']['namespace']}/{broker['metadata']['name']}"
+    assert settings_of(objects).sink == f"http://broker-ingress.knative-eventing.svc.cluster.local/{place}"
+    for name in expected:
+        (container,) = dict(pod_specs(objects))[name]["containers"]
+        folders = {one["name"]: Path(one["mountPath"]) for one in container["volumeMounts"]}
+        token = not_none(broker_token_of(dict(pod_specs(objects))[name]))
+        assert token["audience"] == f"eventing.knative.dev/broker/{place}"
+        assert folders["broker-token"] / token["path"] == TOKEN_FILE
 
 
 def test_every_source_and_trigger_uses_the_broker():
     objects = build(KNATIVE / "overlays/knative")
     (broker,) = of_kind(objects, "Broker")
     senders = [obj for obj in objects if "sink" in obj.get("spec", {})]
-    assert len(senders) == 6  # two sources, the ping, three bindings
+    assert len(senders) == 3  # two sources and the ping
     assert {obj["spec"]["sink"]["ref"]["name"] for obj in senders} == {broker}
     assert {trigger["spec"]["broker"] for trigger in of_kind(objects, "Trigger").values()} == {broker}
 
@@ -650,16 +672,12 @@ def test_timers_on_a_claim_run_the_same_function_in_one_pod(with_component):
         "kind": "Service",
         "name": "timers",
     }
-    assert of_kind(kept, "SinkBinding")["timers"]["spec"]["subject"] == {
-        **{field: stateful[field] for field in ("apiVersion", "kind")},
-        "name": "timers",
-    }
 
 
 def test_timers_on_a_claim_can_start_write_and_receive_calls(with_component):
     objects = with_component("components/timers-sqlite")
     spec = of_kind(objects, "StatefulSet")["timers"]["spec"]
-    # A first Pod that started before it had K_SINK would else be waited for, for ever.
+    # A Pod that cannot start, such as one with a wrong setting, would else be waited for, for ever.
     assert spec["podManagementPolicy"] == "Parallel"
     assert spec["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOnce"]
     user = re.search(r"^USER (\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)

@@ -7,7 +7,7 @@ import yaml
 
 from shared.adapters.config.timers_address import NatsAddress
 from tests.manifests.composed import composed, pods, selects
-from tests.manifests.test_manifests import KNATIVE, build, of_kind, pod_specs, settings_of
+from tests.manifests.test_manifests import KNATIVE, build, of_kind, pod_specs, publishers, settings_of
 from tests.snippets import DOCS, read_blocks
 
 SOURCES = ("kind-job", "source-apiserver/job", "dead-letter", "prometheus", "network-policy")
@@ -49,9 +49,8 @@ def names_of(selector):
     return [*named, *(value for one in selector.get("matchExpressions", []) for value in one["values"])]
 
 
-def publishers(objects):
-    bound = {binding["spec"]["subject"]["name"] for binding in of_kind(objects, "SinkBinding").values()}
-    return bound | set(of_kind(objects, "ContainerSource")) | adapters(objects)
+def senders(objects):
+    return publishers(objects) | adapters(objects)
 
 
 def adapters(objects):
@@ -69,7 +68,8 @@ def has_token(spec):
     projected = [
         source for volume in spec.get("volumes", []) for source in volume.get("projected", {"sources": []})["sources"]
     ]
-    return spec.get("automountServiceAccountToken", True) or any("serviceAccountToken" in one for one in projected)
+    tokens = [one["serviceAccountToken"] for one in projected if "serviceAccountToken" in one]
+    return spec.get("automountServiceAccountToken", True) or any("audience" not in one for one in tokens)
 
 
 def test_default_deny_covers_every_pod_and_each_policy_opens_one_direction(objects):
@@ -92,7 +92,7 @@ def test_only_clients_of_the_api_server_may_reach_it(objects):
 def test_only_publishers_may_reach_the_broker_and_only_timers_nats(objects):
     for name, labels in pods(objects).items():
         to_namespaces = [flow for flow in flows(objects, labels, "egress") if flow[0]]
-        expected = [(frozenset({"knative-eventing"}), BROKER)] if name in publishers(objects) else []
+        expected = [(frozenset({"knative-eventing"}), BROKER)] if name in senders(objects) else []
         if name == "timers" and isinstance(settings_of(objects).timers, NatsAddress):
             expected.append((frozenset({"nats"}), {4222}))
         assert sorted(to_namespaces, key=str) == sorted(expected, key=str), name

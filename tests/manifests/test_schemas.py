@@ -50,7 +50,7 @@ BAD: list[tuple[str, str, Any, str]] = [
     ("ApiServerSource/job", "spec.kinds", [], 'unknown field "spec.kinds"'),
     ("Trigger/expire", "spec.delivery.retry", "3", "spec.delivery.retry"),
     ("Trigger/expire", "metadata.label", {}, 'unknown field "metadata.label"'),
-    ("SinkBinding/timers", "spec.sink.reference", {}, 'unknown field "spec.sink.reference"'),
+    ("PingSource/sweep", "spec.sink.reference", {}, 'unknown field "spec.sink.reference"'),
     ("PingSource/sweep", "spec.cron", "* * * * *", 'unknown field "spec.cron"'),
     ("Service/timers", f"{POD}.terminationGracePeriodSeconds", 9, "terminationGracePeriodSeconds"),
     ("Service/timers", f"{CONTAINER}.resource", {}, f'unknown field "{POD}.containers[0].resource"'),

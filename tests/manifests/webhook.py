@@ -162,16 +162,6 @@ def _is_json_object(text: str) -> bool:
         return False
 
 
-def _sink_binding(spec: Object) -> Iterator[str]:
-    subject = spec.get("subject", {})
-    for name in ("apiVersion", "kind"):
-        if not subject.get(name):
-            yield f"subject.{name}: expected one"
-    if ("name" in subject) == ("selector" in subject):
-        yield "subject: expected a name or a selector"
-    yield from _source(spec)
-
-
 def _container_source(spec: Object) -> Iterator[str]:
     containers = spec.get("template", {}).get("spec", {}).get("containers", [])
     if not containers:
@@ -228,5 +218,4 @@ _CHECKS: dict[tuple[str, str], Callable[[Object], Iterator[str]]] = {
     ("sources.knative.dev", "ApiServerSource"): _api_server_source,
     ("sources.knative.dev", "ContainerSource"): _container_source,
     ("sources.knative.dev", "PingSource"): _ping_source,
-    ("sources.knative.dev", "SinkBinding"): _sink_binding,
 }

@@ -183,7 +183,7 @@ class Settings(OtelSettings, TimersSettings):
     Read by: expire, sweep, watch.
     """
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
-    """The URL of the Broker, to which events are published. A SinkBinding sets it.
+    """The URL of the Broker, to which events are published. `kubectl get broker` prints it.
 
     Read by: timers, sweep, usage, watch.
     """

@@ -20,13 +20,13 @@ PUBLISH_SECONDS_MAX = 60.0
 CONNECT_SECONDS_MAX = 10.0
 
 TOKEN_FILE = Path("/oidc/token")
-"""The file in which a SinkBinding mounts the token for its sink, and rotates it, if Knative's authentication is on."""
+"""The file with the token for the Broker, which the kubelet renews; also where a ContainerSource mounts its own."""
 
 _RETRYABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 async def bound_token(file: Path = TOKEN_FILE) -> str:
-    """Read the token that a SinkBinding mounts; return an empty text if there is no file.
+    """Read the token for the Broker; return an empty text if there is no file.
 
     The file is read for each event, which takes some microseconds. So the token is as new as its file.
 

@@ -24,7 +24,14 @@ from shared.doctor.findings import Finding, Level, as_json, fail, ok
 from shared.doctor.rights import Account, accounts_of, report_rights
 from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import compare_clocks
-from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
+from shared.doctor.wiring import (
+    check_brokers,
+    check_coverage,
+    check_sinks,
+    check_sources,
+    check_triggers,
+    check_unread,
+)
 from shared.doctor.workloads import check_workloads, describe_pod, describe_trouble
 from shared.installation.inventory import PARTS, Inventory, Listed
 from shared.installation.place import Place
@@ -202,7 +209,7 @@ def test_filter_in_a_dialect_that_only_knative_evaluates_is_not_checked():
 def test_ready_source_reports_its_sink():
     findings = {one.what: one for one in check_sources(inventory(), PLACE)}
     assert findings["PingSource sweep"].detail.startswith("at */10 * * * *, to http://broker-ingress.")
-    assert findings["SinkBinding timers"].detail.startswith("K_SINK is http://broker-ingress.")
+    assert findings["SinkBinding timers"].detail.startswith("to http://broker-ingress.")
     assert wrong(findings.values()) == {}
 
 
@@ -210,12 +217,37 @@ def test_missing_ping_source_fails():
     assert "PingSource" in wrong(check_sources(inventory(PingSource=[]), PLACE))
 
 
-def test_publisher_without_binding_and_sink_fails():
-    bare = having(fixture("service-timers"), "spec.template.spec.containers", [{"env": []}])
-    assert wrong(check_sources(inventory(SinkBinding=[], Knative_Service=[bare]), PLACE)) == {
-        "SinkBinding timers": "does not exist, and timers has no K_SINK"
-    }
-    assert wrong(check_sources(inventory(SinkBinding=[]), PLACE)) == {}
+SINK = "http://broker-ingress.knative-eventing.svc.cluster.local/ttl-after-finished/default"
+AUDIENCE = "eventing.knative.dev/broker/ttl-after-finished/default"
+
+
+def broker(**address):
+    return having(fixture("broker-ready"), "status.address", address)
+
+
+@pytest.mark.parametrize(
+    ("parts", "trouble"),
+    [
+        ({}, None),
+        ({"Broker": [broker(url=SINK, audience=AUDIENCE)]}, None),
+        ({"Broker": [broker(url="http://kafka")]}, f"expected the Broker's address, http://kafka, got {SINK}"),
+        ({"ConfigMap": []}, f"expected the Broker's address, {SINK}, got none"),
+        ({"Broker": [broker(url=SINK, audience="a")]}, "expected a token for a at /oidc/token, got none"),
+        ({"Broker": []}, None),  # which is a finding of its own
+    ],
+)
+def test_function_that_publishes_needs_the_address_of_the_broker_and_a_token_for_it(parts, trouble):
+    expected = {"K_SINK of timers": trouble} if trouble else {}
+    assert wrong(check_sinks(inventory(**parts), PLACE)) == expected
+
+
+def test_own_address_of_a_function_takes_precedence_over_the_settings():
+    own = having(
+        fixture("service-timers"), "spec.template.spec.containers", [{"env": [{"name": "K_SINK", "value": "b"}]}]
+    )
+    (finding,) = check_sinks(inventory(Knative_Service=[own]), PLACE)
+    assert finding.detail.endswith(", got b")
+    assert finding.fix.endswith(f"K_SINK={SINK}")
 
 
 @pytest.mark.parametrize(
