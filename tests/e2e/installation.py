@@ -24,6 +24,9 @@ MONITORING = "monitoring.coreos.com"
 IMAGE = "ghcr.io/ttl-after-finished/ttl-after-finished"
 FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
 
+ALWAYS_RUNNING = ("timers",)
+"""Never scaled to zero: it holds the timers."""
+
 # A part of Knative Serving's own installation, for clusters that have its CRDs and play the rest.
 _PODSPECABLE = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -157,8 +160,11 @@ def _are_roles_filled() -> bool:
 def uninstall(folder: Path) -> None:
     """Delete what an overlay holds, and wait until its namespace is gone, which is the last to go.
 
-    To wait for each object, kubectl reads five of them a second, and there are a hundred.
+    To wait for each object, kubectl reads five of them a second, and there are a hundred. The functions end first: with
+    Pods in it, the namespace would stay for up to five minutes, see knative/README.md.
     """
+    functions = ("services.serving.knative.dev", "--all", "--cascade=foreground", "--timeout=180s")
+    kubectl("-n", NAMESPACE, "delete", *functions)
     kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", given=built(folder))
     kubectl("wait", "--for=delete", f"namespace/{NAMESPACE}", "--timeout=180s")
 
@@ -379,8 +385,10 @@ def _pods(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
 
 
 def kill(function: str) -> None:
-    """End a function's Pods without grace, and wait for others in their place."""
+    """End a function's Pods without grace, and wait for others in their place; one that is scaled to zero has none."""
     before = pods_of(function)
+    if not before and function not in ALWAYS_RUNNING:
+        return
     assert before, f"no Pod of {function}"
     kubectl("-n", NAMESPACE, "delete", "pod", *before.values(), "--grace-period=0", "--force", "--wait=false")
     wait(f"another Pod of {function}", lambda: pods_of(function).keys() - before.keys())
