@@ -6,12 +6,20 @@ from typing import Any, Protocol
 
 from shared.core.archive.document import Document
 from shared.core.archive.draft import Draft, find_dropped, is_finished, make_draft
+from shared.core.archive.field_path import FieldPath
+from shared.core.archive.resumers import find_resuming
 from shared.core.deadlines.run import is_merged
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TtlError
 from shared.ports import Snapshot
-from shared.usecases.restore_reports import describe_conflict, describe_existing, describe_restored
+from shared.usecases.restore_reports import (
+    describe_conflict,
+    describe_existing,
+    describe_refusal,
+    describe_restored,
+    describe_start,
+)
 
 _STATUS_IS_LOST = "its status is left out: the API server does not store the fields by which it counts as finished"
 
@@ -68,6 +76,7 @@ class RestoreOptions:
         hold: Set a hold on each object, so that an old TTL does not delete it.
         dry_run: Only let the API server check the objects.
         archive: The name of the archive, for messages.
+        leave_out: Fields that the objects are created without.
     """
 
     suspended: bool = False
@@ -75,6 +84,7 @@ class RestoreOptions:
     hold: bool = True
     dry_run: bool = False
     archive: str = ""
+    leave_out: tuple[FieldPath, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,7 @@ async def restore(
     Raises:
         TtlError: An object exists, would run again, or is refused. Unless the message says so, none is created.
     """
+    _check_fields(documents, options)
     checked = [await _check(one, options, creator=creator, kinds=kinds) for one in documents]
     if options.dry_run:
         return [one.restored for one in checked]
@@ -129,7 +140,21 @@ async def restore(
                 raise
             raise TtlError(f"{ref_of(one.draft.obj)}: {error}{_so_far(restored)}") from None
         restored.append(Restored(one.draft, snapshot, one.restored.notes))
+        if problem := _find_start(one.draft, snapshot.obj, options):
+            raise TtlError(f"{problem}{_so_far(restored)}")
     return restored
+
+
+def _check_fields(documents: Sequence[Document], options: RestoreOptions) -> None:
+    """Check that an object has each field that is left out.
+
+    Raises:
+        TtlError: None has one of the fields.
+    """
+    for path in options.leave_out:
+        if not any(path.is_in(one.obj) for one in documents):
+            refs = ", ".join(str(ref_of(one.obj)) for one in documents)
+            raise TtlError(f"--leave-out {path}: expected a field of {refs}; `archive get` prints all fields")
 
 
 async def _check(document: Document, options: RestoreOptions, *, creator: Creator, kinds: Catalogue) -> _Checked:
@@ -148,11 +173,11 @@ async def _check(document: Document, options: RestoreOptions, *, creator: Creato
         raise TtlError(describe_existing(ref, existing.obj))
     rule = kinds.get(ref.api_version, ref.kind)
     lost = await _find_lost_owners(obj, creator)
-    draft = make_draft(obj, rule, stores_status=not kind.has_status, lost_owners=lost)
+    draft = make_draft(obj, rule, stores_status=not kind.has_status, lost_owners=lost, leave_out=options.leave_out)
     checked = await _dry_run(kind, _choose_state(draft, ref, options), options, creator)
     if not draft.is_finished or is_finished(checked.restored.snapshot.obj, rule):
         return checked
-    draft = make_draft(obj, rule, stores_status=False, lost_owners=lost)
+    draft = make_draft(obj, rule, stores_status=False, lost_owners=lost, leave_out=options.leave_out)
     draft = replace(draft, notes=(*draft.notes, _STATUS_IS_LOST))
     return await _dry_run(kind, _choose_state(draft, ref, options), options, creator)
 
@@ -165,8 +190,11 @@ async def _dry_run(kind: ServedKind, draft: Draft, options: RestoreOptions, crea
     except ConflictError as error:
         raise TtlError(describe_conflict(draft.obj, error)) from None
     except PermanentError as error:
-        raise TtlError(f"{ref_of(draft.obj)} cannot be restored: {error}") from None
-    return _Checked(kind, draft, Restored(draft, snapshot, (*draft.notes, *_check_stored(draft, snapshot.obj))))
+        raise TtlError(describe_refusal(draft.obj, error)) from None
+    notes = _check_stored(draft, snapshot.obj, options)
+    if draft.is_suspended and find_resuming(snapshot.obj):
+        draft = replace(draft, is_suspended=False, runs=True)
+    return _Checked(kind, draft, Restored(draft, snapshot, (*draft.notes, *notes)))
 
 
 async def _find_kind(creator: Creator, ref: ObjectRef) -> ServedKind:
@@ -225,19 +253,33 @@ def _choose_state(draft: Draft, ref: ObjectRef, options: RestoreOptions) -> Draf
     raise TtlError(f"{ref} would run again; set {instead}--yes-run-again to let it run again")
 
 
-def _check_stored(draft: Draft, stored: dict[str, Any]) -> list[str]:
+def _check_stored(draft: Draft, stored: dict[str, Any], options: RestoreOptions) -> list[str]:
     """Check what the API server would store.
 
     Raises:
         TtlError: The object would run although it is created suspended.
     """
-    if draft.is_suspended and not is_merged(stored, draft.suspending_patch):
-        raise TtlError(
-            f"{ref_of(draft.obj)} would run again: the API server does not store the fields that suspend it; to let it"
-            " run again, set --yes-run-again instead of --suspended"
-        )
+    if problem := _find_start(draft, stored, options):
+        raise TtlError(problem)
     dropped = find_dropped(draft.obj, stored)
     return [f"the API server does not store {', '.join(dropped)}: its schema has no such field"] if dropped else []
+
+
+def _find_start(draft: Draft, stored: dict[str, Any], options: RestoreOptions) -> str:
+    """Why a stored object would run although it is created suspended; empty if it would not, or may.
+
+    An admission webhook can set the queue of an object that has none, such as that of Kueue if the namespace has a
+    LocalQueue `default`. It does the same in a dry run: the API server refuses a dry run if a webhook has side effects.
+    """
+    if not draft.is_suspended or options.may_run:
+        return ""
+    if not is_merged(stored, draft.suspending_patch):
+        return describe_start(draft.obj, "the API server does not store the fields that suspend it")
+    marks = find_resuming(stored)
+    if not marks:
+        return ""
+    names = ", ".join(str(mark) for mark in marks)
+    return describe_start(draft.obj, f"the cluster sets {names}, so {marks[0].controller} starts it")
 
 
 def _so_far(restored: Sequence[Restored]) -> str:

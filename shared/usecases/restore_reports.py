@@ -1,10 +1,15 @@
 """Why a restore creates nothing, or stopped: the texts of its errors."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from shared.core.archive.field_path import find_named
 from shared.core.objects import ObjectRef, get_text, ref_of
-from shared.errors import ConflictError
+from shared.errors import ConflictError, PermanentError
+
+_MISSING_RIGHT = "cannot create resource"
+"""In the answer of the API server if the account may not create objects of the kind."""
 
 
 def describe_existing(ref: ObjectRef, existing: dict[str, Any]) -> str:
@@ -21,6 +26,21 @@ def describe_existing(ref: ObjectRef, existing: dict[str, Any]) -> str:
 def describe_conflict(obj: dict[str, Any], error: ConflictError) -> str:
     """Describe that another client has created the object meanwhile."""
     return f"{ref_of(obj)} was created by another client, and a restore never overwrites: {error}"
+
+
+def describe_refusal(obj: dict[str, Any], error: PermanentError) -> str:
+    """Describe why the API server refuses an object, and how to restore it without the fields that it names."""
+    text = f"{ref_of(obj)} cannot be restored: {error}"
+    named = [] if _MISSING_RIGHT in str(error) else find_named(str(error), obj)
+    if not named:
+        return text
+    flags = " ".join(shlex.join(("--leave-out", one)) for one in named)
+    return f"{text}; to restore it without {'that field' if len(named) == 1 else 'those fields'}, set {flags}"
+
+
+def describe_start(obj: dict[str, Any], why: str) -> str:
+    """Describe that an object would run although it is created suspended."""
+    return f"{ref_of(obj)} would run again: {why}; to let it run again, set --yes-run-again instead of --suspended"
 
 
 def describe_restored(objects: Sequence[dict[str, Any]]) -> str:

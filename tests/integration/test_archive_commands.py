@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tests.listed_archives import key_of
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
 Store = Callable[..., Stored]
 
+QUEUE = "kueue.x-k8s.io/queue-name"
 HOLD = "ttlafterfinished.dev/hold"
 SPECS: dict[str, dict[str, Any]] = {
     "job": {"template": {"spec": POD_SPEC}, "ttlSecondsAfterFinished": 86_400},
@@ -230,6 +231,149 @@ def test_restored_job_does_not_run(ttl: Ttl, store: Store, api: Api, namespace: 
         environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig)}
         subprocess.run(["/bin/sh", "-c", command], env=environment, check=True, timeout=60)
         jobs.finish_pods_of("report")
+
+
+def _archive_finished_job(api: Api, namespace: str, store: Store, **metadata: Any) -> Cluster:
+    """Create the Job `train-7`, let it finish, archive it, and delete it."""
+    jobs = Cluster(api, namespace)
+    about = {"name": "train-7", **metadata}
+    api.call("POST", jobs.jobs, {"metadata": about, "spec": {"suspend": False, "template": {"spec": POD_SPEC}}})
+    jobs.finish_pods_of("train-7")
+    store(jobs.job("train-7"))
+    api.call("DELETE", f"{jobs.jobs}/train-7", {"propagationPolicy": "Background"})
+    api.wait("the end of the Job", lambda: jobs.job("train-7") is None)
+    return jobs
+
+
+def test_job_of_a_queue_is_restored_without_the_queue(ttl: Ttl, store: Store, api: Api, namespace: str) -> None:
+    labels = {QUEUE: "team-a", "app": "shop"}
+    jobs = _archive_finished_job(api, namespace, store, labels=labels)
+
+    restored = ttl("restore", "job/train-7", "--suspended")
+
+    assert restored.returncode == 0, restored.stderr
+    job = jobs.job("train-7")
+    assert job["spec"]["suspend"] is True
+    assert QUEUE not in job["metadata"]["labels"]
+    assert job["metadata"]["labels"]["app"] == "shop"
+    text = " ".join(restored.stdout.split())
+    assert f"label {QUEUE}=team-a is left out: Kueue would start the object" in text
+    assert "it is suspended; to let it run without Kueue: `kubectl patch" in text
+    command = text.partition("to let Kueue start it: `")[2].partition("`")[0]
+    if shutil.which("kubectl"):
+        environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig)}
+        subprocess.run(["/bin/sh", "-c", command], env=environment, check=True, timeout=60)
+        assert jobs.job("train-7")["metadata"]["labels"][QUEUE] == "team-a"
+
+
+@pytest.fixture
+def default_queue(api: Api, namespace: str) -> Iterator[None]:
+    """An admission policy that sets the queue of each Job, as the webhook of Kueue does for a LocalQueue `default`."""
+    path, name = "/apis/admissionregistration.k8s.io/v1", f"{namespace}-queue"
+    places = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    resources = [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}]
+    labels = f'Object{{metadata: Object.metadata{{labels: {{"{QUEUE}": "default"}}}}}}'
+    spec = {
+        "matchConstraints": {"namespaceSelector": places, "resourceRules": resources},
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": labels}}],
+    }
+    api.call("POST", f"{path}/mutatingadmissionpolicies", {"metadata": {"name": name}, "spec": spec})
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name}}
+    api.call("POST", f"{path}/mutatingadmissionpolicybindings", binding)
+    probe = {"metadata": {"name": "probe"}, "spec": {"template": {"spec": POD_SPEC}}}
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All"
+    api.wait("the queue", lambda: QUEUE in api.call("POST", jobs, probe)["metadata"].get("labels", {}))
+    yield
+    api.call("DELETE", f"{path}/mutatingadmissionpolicybindings/{name}")
+    api.call("DELETE", f"{path}/mutatingadmissionpolicies/{name}")
+
+
+@pytest.mark.usefixtures("default_queue")
+def test_job_whose_queue_the_cluster_sets_is_refused(ttl: Ttl, store: Store, api: Api, namespace: str) -> None:
+    jobs = _archive_finished_job(api, namespace, store)
+
+    refused = ttl("restore", "job/train-7", "--suspended")
+
+    assert refused.returncode == 1
+    assert f"would run again: the cluster sets label {QUEUE}=default, so Kueue" in " ".join(refused.stderr.split())
+    assert jobs.job("train-7") is None
+    assert ttl("restore", "job/train-7", "--yes-run-again").returncode == 0
+    assert jobs.job("train-7")["metadata"]["labels"][QUEUE] == "default"
+
+
+@pytest.fixture
+def priority_class(api: Api, namespace: str) -> Iterator[Callable[[int], str]]:
+    """Create the PriorityClass of the test with a value again; the name is that of the namespace."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+    def create(value: int) -> str:
+        if api.get(f"{path}/{namespace}") is not None:
+            api.call("DELETE", f"{path}/{namespace}")
+        api.call("POST", path, {"metadata": {"name": namespace}, "value": value, "preemptionPolicy": "Never"})
+        return namespace
+
+    yield create
+    api.call("DELETE", f"{path}/{namespace}")
+
+
+@pytest.mark.usefixtures("account")
+def test_pod_gets_the_priority_that_its_class_has_now(
+    life_of: Callable[[str], Life], ttl: Ttl, store: Store, priority_class: Callable[[int], str]
+) -> None:
+    life = life_of("pod")
+    name = priority_class(1000)
+    life.api.wait("the PriorityClass", lambda: _is_created(life, {**POD_SPEC, "priorityClassName": name}))
+    before = life.present()
+    assert before["spec"]["priority"] == 1000
+    store(before)
+    life.delete()
+    priority_class(2000)
+    probe = {"metadata": {"name": "probe"}, "spec": {**POD_SPEC, "priorityClassName": name}}
+    dry_run = f"{life.collection}?dryRun=All"
+    life.api.wait("the new value", lambda: life.api.call("POST", dry_run, probe)["spec"]["priority"] == 2000)
+
+    restored = ttl("restore", "pod/one", "--suspended")
+
+    assert restored.returncode == 0, restored.stderr
+    assert life.present()["spec"]["priority"] == 2000
+
+
+def _is_created(life: Life, spec: dict[str, Any]) -> bool:
+    """Create the object; false while the API server has not yet seen what its spec names."""
+    try:
+        return life.create(spec) is not None
+    except urllib.error.HTTPError:
+        return False
+
+
+@pytest.mark.usefixtures("account")
+def test_field_that_the_server_refuses_is_named_and_left_out(
+    life_of: Callable[[str], Life], ttl: Ttl, store: Store
+) -> None:
+    life = life_of("pod")
+    life.create(POD_SPEC)
+    obj = life.present()
+    life.delete()
+    obj["spec"]["priorityClassName"] = "of-another-cluster"
+    obj["spec"]["hostname"] = "Not_A_Name"
+    store(obj)
+
+    refused = ttl("restore", "pod/one", "--suspended")
+    assert refused.returncode == 1
+    option = ("--leave-out", "spec.priorityClassName")
+    assert f"set {' '.join(option)}" in " ".join(refused.stderr.split())
+
+    refused = ttl("restore", "pod/one", "--suspended", *option)
+    assert refused.returncode == 1
+    other = ("--leave-out", "spec.hostname")
+    assert f"set {' '.join(other)}" in " ".join(refused.stderr.split())
+
+    restored = ttl("restore", "pod/one", "--suspended", *option, *other)
+    assert restored.returncode == 0, restored.stderr
+    assert "left out, as --leave-out says: spec.priorityClassName, spec.hostname" in " ".join(restored.stdout.split())
+    assert ttl("restore", "pod/one", "--leave-out", "kind").returncode == 2
 
 
 @pytest.mark.usefixtures("account")

@@ -21,6 +21,8 @@ from shared.cli.objects.object_report import describe_fate
 from shared.cli.output.messages import inform
 from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
+from shared.core.archive.field_path import FieldPath, parse_field_path
+from shared.core.archive.resumers import QUEUE_LABEL
 from shared.core.objects import format_instant, get_annotations, printable, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.errors import TtlError
@@ -28,6 +30,16 @@ from shared.evaluation.evaluator import Evaluator
 from shared.usecases.archive_search import Wanted
 from shared.usecases.restore import Restored, RestoreOptions
 from shared.usecases.restore import restore as restore_documents
+
+
+def _fields_option(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[FieldPath, ...]:
+    """Parse the paths of --leave-out."""
+    try:
+        return tuple(parse_field_path(value) for value in values)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @command()
@@ -38,6 +50,13 @@ from shared.usecases.restore import restore as restore_documents
 @click.option("--yes-run-again", is_flag=True, help="Let an object run again that its controller runs once it exists.")
 @click.option("--children", is_flag=True, help="Also the children that were archived with the object.")
 @click.option("--no-hold", is_flag=True, help="Set no hold, and keep the TTL fields: a TTL can delete the object.")
+@click.option(
+    "--leave-out",
+    callback=_fields_option,
+    multiple=True,
+    metavar="FIELD",
+    help="Create the objects without this field, such as spec.tolerations; can be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Only let the API server check the object; nothing is created.")
 @archive_options
 async def restore(
@@ -51,14 +70,17 @@ async def restore(
     yes_run_again: bool,
     children: bool,
     no_hold: bool,
+    leave_out: tuple[FieldPath, ...],
     dry_run: bool,
 ) -> None:
     """Create an archived object again, under its name, without the fields that the API server sets.
 
     An existing object is never overwritten. An object that would run again, such as a Job, is rejected unless you set
-    --suspended or --yes-run-again. The new object is held until `kubectl ttl release`, so that its old TTL does not
-    delete it: the TTL fields of its kind are removed until then. The API server checks all objects before the first is
-    created. The printed time of the archiving is that of `archive ls`, by the clock of the store.
+    --suspended or --yes-run-again. A suspended object is created without the labels by which Kueue would start it. The
+    new object is held until `kubectl ttl release`, so that its old TTL does not delete it: the TTL fields of its kind
+    are removed until then. The API server checks all objects before the first is created. If it refuses one, the error
+    names the fields that --leave-out can leave out. The printed time of the archiving is that of `archive ls`, by the
+    clock of the store.
     """
     if suspended and yes_run_again:
         raise click.UsageError("expected either --suspended or --yes-run-again, got both")
@@ -72,7 +94,12 @@ async def restore(
         await _check_namespace(chosen.stored.key.namespace, cluster, options.flags)
         documents = [document, *(await read_children(source, chosen.stored.key, document) if children else [])]
         asked = RestoreOptions(
-            suspended=suspended, may_run=yes_run_again, hold=not no_hold, dry_run=dry_run, archive=source.name
+            suspended=suspended,
+            may_run=yes_run_again,
+            hold=not no_hold,
+            dry_run=dry_run,
+            archive=source.name,
+            leave_out=leave_out,
         )
         restored = await restore_documents(documents, asked, creator=ObjectCreation(cluster), kinds=source.kinds)
         times = [format_instant(chosen.stored.stored_at), *([f"with {ref_of(document.obj)}"] * (len(documents) - 1))]
@@ -143,7 +170,11 @@ def _state(restored: Restored, flags: Sequence[str]) -> Iterator[str]:
         yield "it runs again"
     elif draft.is_suspended:
         kind = draft.rule.name if draft.rule else ref.kind.lower()
-        place = ("-n", ref.namespace) if ref.namespace else ()
+        place = (f"{kind}/{ref.name}", *(("-n", ref.namespace) if ref.namespace else ()))
         patch = ("--type=merge", "-p", json.dumps(draft.resume, separators=(",", ":")))
-        run = shlex.join(("kubectl", "patch", f"{kind}/{ref.name}", *place, *patch, *flags))
-        yield f"it is suspended; to let it run: `{run}`"
+        run = shlex.join(("kubectl", "patch", *place, *patch, *flags))
+        how = " without Kueue" if draft.queue else ""
+        yield f"it is suspended; to let it run{how}: `{run}`"
+        if draft.queue and ref.kind != "Pod":  # Kueue queues a Pod only at its creation.
+            label = shlex.join(("kubectl", "label", *place, f"{QUEUE_LABEL}={draft.queue}", *flags))
+            yield f"to let Kueue start it: `{label}`"

@@ -4,10 +4,12 @@ A restored object is a new object: it gets another uid, and its controller start
 suspended, or unless its status is restored with it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shared.core.archive.field_path import FieldPath, without_fields
+from shared.core.archive.resumers import QUEUE_LABEL, find_applying, find_resuming, without_marks
 from shared.core.archive.server_fields import without_server_fields
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.deadlines.run import is_merged
@@ -32,8 +34,14 @@ _INERT = {
 
 _SAVED = f"{ANNOTATION_DOMAIN}/{HELD_TTL}"
 
-_RESULTS = "results.tekton.dev/"
-"""The prefix of the annotations with which Tekton Results marks what it has stored, and in which record."""
+_DONE_ONCE = {
+    "results.tekton.dev/": "Tekton Results has not stored the new object",
+    "chains.tekton.dev/": "Tekton Chains has not signed the new object",
+}
+"""The prefixes of annotations that say what a controller has done to one object, and why a restore leaves them out."""
+
+_ASKED_FOR = ("chains.tekton.dev/transparency-upload",)
+"""Annotations with such a prefix that a person writes."""
 
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
 
@@ -51,6 +59,7 @@ class Draft:
         runs: Whether its controller runs it again once it is created.
         is_finished: Whether it does not run because its status is restored with it. Its kind may drop the status or a
             field of it, so the object that the API server would store has to be checked by `is_finished`.
+        queue: The queue of Kueue that was left out; empty if there was none.
     """
 
     obj: dict[str, Any]
@@ -60,6 +69,7 @@ class Draft:
     resume: Mapping[str, Any] = field(default_factory=dict)
     runs: bool = True
     is_finished: bool = False
+    queue: str = ""
 
     @property
     def suspending_patch(self) -> Mapping[str, Any]:
@@ -67,9 +77,10 @@ class Draft:
         return (self.rule and self.rule.create_suspended) or {}
 
     def suspended(self) -> "Draft":
-        """The same object, suspended. Its kind must have a patch for that."""
+        """The same object, suspended, and without what would resume it. Its kind must have a patch for that."""
         patch, resume = self.suspending_patch, reverse_of(self.suspending_patch, self.obj)
-        return replace(self, obj=merged(self.obj, patch), is_suspended=True, resume=resume, runs=False)
+        obj = merged(self.obj, patch)
+        return _without_resuming(replace(self, obj=obj, is_suspended=True, resume=resume, runs=False))
 
     def held(self) -> "Draft":
         """The same object with a hold, and without the TTL fields of its kind, which a release restores.
@@ -89,7 +100,12 @@ class Draft:
 
 
 def make_draft(
-    obj: dict[str, Any], rule: KindRule | None, *, stores_status: bool, lost_owners: Collection[str] = ()
+    obj: dict[str, Any],
+    rule: KindRule | None,
+    *,
+    stores_status: bool,
+    lost_owners: Collection[str] = (),
+    leave_out: Sequence[FieldPath] = (),
 ) -> Draft:
     """Make the object that a restore may create; the archived object is not changed.
 
@@ -99,9 +115,12 @@ def make_draft(
         stores_status: Whether the API server stores the status of a new object, because the kind has no subresource
             for it.
         lost_owners: The uids of owners that no longer exist, or that are being deleted.
+        leave_out: The fields that a person asks to leave out; the object may lack some of them.
     """
+    asked = [path for path in leave_out if path.is_in(obj)]
+    obj = without_fields(obj, asked)
     draft = without_server_fields(obj, with_status=stores_status)
-    notes: list[str] = []
+    notes = [f"left out, as --leave-out says: {', '.join(map(str, asked))}"] if asked else list[str]()
     if lost := [one for one in list_mappings(draft, "metadata.ownerReferences") if one.get("uid") in lost_owners]:
         draft = _without_owners(draft, lost_owners)
         notes += [
@@ -113,6 +132,8 @@ def make_draft(
     notes += left_out
     if isinstance(get_in(obj, "spec.ephemeralContainers"), list) and obj.get("kind") == "Pod":
         notes.append("its ephemeral containers are left out: a new Pod cannot have any")
+    if (volume := get_text(obj, "spec.volumeName")) and not get_text(draft, "spec.volumeName"):
+        notes.append(f"its volume {volume} is left out: the new claim gets another volume, without the data")
     return _with_state(Draft(draft, rule, tuple(notes)), stores_status=stores_status)
 
 
@@ -124,10 +145,12 @@ def _without_marks(obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     marks = [name for name in _MARKS if name in annotations]
     if marks:
         notes.append("the mark of its stop at a deadline is left out: the new object was not stopped")
-    stored = sorted(name for name in annotations if name.startswith(_RESULTS))
-    if stored:
-        notes.append(f"annotations left out, as Tekton Results has not stored the new object: {', '.join(stored)}")
-    names = [*marks, *stored]
+    names = marks
+    for prefix, why in _DONE_ONCE.items():
+        done = sorted(name for name in annotations if name.startswith(prefix) and name not in _ASKED_FOR)
+        if done:
+            notes.append(f"annotations left out, as {why}: {', '.join(done)}")
+        names = [*names, *done]
     return (merged(obj, {"metadata": {"annotations": dict.fromkeys(names)}}) if names else obj), notes
 
 
@@ -135,13 +158,22 @@ def _with_state(draft: Draft, *, stores_status: bool) -> Draft:
     """The same draft, with whether it is suspended, and whether it would run."""
     obj, rule, patch = draft.obj, draft.rule, draft.suspending_patch
     if patch and is_merged(obj, patch):
-        return replace(draft, is_suspended=True, resume=reverse_of(patch, {}), runs=False)
+        return _without_resuming(replace(draft, is_suspended=True, resume=reverse_of(patch, {}), runs=False))
     if (ref_of(obj).group, obj.get("kind")) in _INERT:
         return replace(draft, runs=False)
     if stores_status and is_finished(obj, rule):
         note = "its status is restored with it, because its kind has no status subresource: it counts as finished"
         return replace(draft, notes=(*draft.notes, note), runs=False, is_finished=True)
     return draft
+
+
+def _without_resuming(draft: Draft) -> Draft:
+    """The same suspended draft without the marks by which a controller would start it."""
+    marks = find_resuming(draft.obj)
+    left_out = [f"{one} is left out: {one.controller} would start the object" for one in marks]
+    queue = next((one.value for one in marks if one.name == QUEUE_LABEL), "")
+    notes = (*draft.notes, *left_out, *find_applying(draft.obj))
+    return replace(draft, obj=without_marks(draft.obj, marks), notes=notes, queue=queue)
 
 
 def is_finished(obj: Any, rule: KindRule | None) -> bool:

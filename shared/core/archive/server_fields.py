@@ -1,11 +1,27 @@
 """The fields of an object that the API server, the scheduler or a controller sets, and a new object does not need.
 
 `archive restore` creates an object without them, and `archive diff` compares two objects without them.
+
+An admission plugin computes some fields again, and refuses a Pod that has another value than the computed one:
+
+| field of a Pod | computed by | left out |
+| --- | --- | --- |
+| `priority`, `preemptionPolicy` | Priority, from the PriorityClass as it is now | yes |
+| `overhead` | RuntimeClass, from the RuntimeClass as it is now | yes |
+| the volume with the token of the service account | ServiceAccount; a legacy token is a Secret that may be gone | yes |
+| `tolerations` of not-ready and unreachable | DefaultTolerationSeconds, only if absent | no: any are accepted |
+| `nodeName` | the scheduler | yes |
+
+Velero leaves out `nodeName`, `priority` and the volume of a legacy token too, and of a claim the same marks of its
+binding. It also removes all finalizers and owners, which a restore keeps if their controller or owner exists.
+
+Sources: kubernetes/kubernetes plugin/pkg/admission/priority, runtimeclass, serviceaccount, defaulttolerationseconds;
+vmware-tanzu/velero pkg/restore/actions (pod_action.go, pvc_action.go).
 """
 
 from typing import Any
 
-from shared.core.objects import get_in
+from shared.core.objects import get_in, get_text, list_mappings
 
 METADATA = (
     "uid",
@@ -28,6 +44,21 @@ JOB_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 """The prefix of the volume with the token of a service account, which an admission plugin adds to each Pod."""
 
+POD_FIELDS = ("nodeName", "ephemeralContainers", "priority", "preemptionPolicy", "overhead")
+"""Fields of the spec of a Pod that the scheduler or an admission plugin sets, or that a new Pod cannot have."""
+
+BOUND = "pv.kubernetes.io/bound-by-controller"
+"""The annotation of a claim whose volume Kubernetes chose; without it, a person wrote `volumeName`."""
+
+CLAIM_ANNOTATIONS = (
+    "pv.kubernetes.io/bind-completed",
+    BOUND,
+    "volume.kubernetes.io/selected-node",
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+)
+"""Annotations about the binding of one claim: with them and without its volume, a new claim counts as lost."""
+
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -48,6 +79,8 @@ def without_server_fields(obj: dict[str, Any], *, with_status: bool = False) -> 
             return _without_job_fields(kept)
         case "v1", "Pod":
             return _without_pod_fields(kept)
+        case "v1", "PersistentVolumeClaim":
+            return _without_binding(kept)
     return kept
 
 
@@ -74,13 +107,12 @@ def _without_labels(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_pod_fields(pod: dict[str, Any]) -> dict[str, Any]:
-    """A Pod without its node, its token volume and its ephemeral containers, which a new Pod cannot have."""
+    """A Pod without `POD_FIELDS`, and without the volume of its token."""
     pod, spec = _without_labels(pod), pod.get("spec")
     if not isinstance(spec, dict):
         return pod
-    spec = _without(spec, ("nodeName", "ephemeralContainers"))
-    volumes = _named(spec.get("volumes"))
-    tokens = {name for name in volumes if name.startswith(TOKEN_VOLUME)}
+    spec = _without(spec, POD_FIELDS)
+    tokens = {name for name in _named(spec.get("volumes")) if name.startswith(TOKEN_VOLUME)} | _legacy_tokens(spec)
     if not tokens:
         return {**pod, "spec": spec}
     _drop_named(spec, "volumes", tokens)
@@ -88,6 +120,29 @@ def _without_pod_fields(pod: dict[str, Any]) -> dict[str, Any]:
         if isinstance(spec.get(key), list):
             spec[key] = [_without_mount(one, tokens) if isinstance(one, dict) else one for one in spec[key]]
     return {**pod, "spec": spec}
+
+
+def _legacy_tokens(spec: dict[str, Any]) -> set[str]:
+    """The names of the volumes with a token that is a Secret, as Kubernetes added them before 1.22."""
+    prefix = f"{spec.get('serviceAccountName') or 'default'}-token-"
+    volumes = list_mappings({"volumes": spec.get("volumes")}, "volumes")
+    return {
+        name
+        for one in volumes
+        if (name := get_text(one, "name")).startswith(prefix) and get_text(one, "secret.secretName").startswith(prefix)
+    }
+
+
+def _without_binding(claim: dict[str, Any]) -> dict[str, Any]:
+    """A claim without the marks of its binding, and without the volume that Kubernetes chose."""
+    annotations, spec = get_in(claim, "metadata.annotations"), claim.get("spec")
+    if not isinstance(annotations, dict):
+        return claim
+    metadata = dict(claim["metadata"])
+    _put(metadata, "annotations", _without(annotations, CLAIM_ANNOTATIONS))
+    if BOUND in annotations and isinstance(spec, dict):
+        claim = {**claim, "spec": _without(spec, ("volumeName",))}
+    return {**claim, "metadata": metadata}
 
 
 def _without_mount(container: dict[str, Any], tokens: set[str]) -> dict[str, Any]:
@@ -116,7 +171,7 @@ def _drop_listed(parent: dict[str, Any], key: str, words: tuple[str, ...]) -> No
         _put(parent, key, [one for one in values if one not in words])
 
 
-def _put(parent: dict[str, Any], key: str, values: list[Any]) -> None:
+def _put(parent: dict[str, Any], key: str, values: list[Any] | dict[str, Any]) -> None:
     if values:
         parent[key] = values
     else:

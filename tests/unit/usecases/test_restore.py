@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shared.core.archive.document import Document, Record, canonical
+from shared.core.archive.field_path import parse_field_path
 from shared.core.objects import ObjectRef, get_annotations, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot
@@ -13,6 +14,7 @@ from shared.usecases.restore import Restored, RestoreOptions, ServedKind, restor
 from tests.builders import NOW, copied, having, job, owned_by, pod, shipped_kinds, without
 
 pytestmark = pytest.mark.anyio
+QUEUE = "kueue.x-k8s.io/queue-name"
 PLURALS = {"Job": "jobs", "Pod": "pods", "Secret": "secrets", "CronJob": "cronjobs", "Workflow": "workflows"}
 OWNER_ENDS = ("owner-uid", "2026-01-02T03:04:05Z", False)
 SUSPENDED, MAY_RUN = RestoreOptions(suspended=True), RestoreOptions(may_run=True)
@@ -29,6 +31,7 @@ class FakeCreator:
         failures: Errors by the name of the object, and whether of a dry run.
         drops: The fields of the spec that no schema has.
         loses: The path of a field that is not stored.
+        queues: Whether a webhook sets the queue of an object that has none, in a dry run or after it.
     """
 
     objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
@@ -38,6 +41,7 @@ class FakeCreator:
     unreadable: TtlError | None = None
     drops: tuple[str, ...] = ()
     loses: str = ""
+    queues: tuple[bool, ...] = ()
 
     async def find_kind(self, api_version: str, kind: str) -> ServedKind:
         if kind not in PLURALS:
@@ -57,6 +61,8 @@ class FakeCreator:
         stored = having(copied(obj), "metadata.uid", "new")
         for name in self.drops:
             stored["spec"].pop(name, None)
+        if dry_run in self.queues:
+            stored = having(stored, "metadata.labels", {QUEUE: "default"})
         return Snapshot(without(stored, self.loses) if self.loses else stored, NOW)
 
     def add(self, obj: dict[str, Any]) -> None:
@@ -270,3 +276,67 @@ async def test_ttl_in_a_stored_status_is_removed() -> None:
     (one,) = await restored(creator, RestoreOptions(), finished_workflow(storedWorkflowTemplateSpec=template))
     assert creator.created[0]["status"]["storedWorkflowTemplateSpec"] == {"ttlStrategy": {}}
     assert any("secondsAfterCompletion: 60 is removed" in note for note in one.notes)
+
+
+QUEUED = having(FINISHED, "metadata.labels", {QUEUE: "team-a"})
+
+
+async def test_queued_job_comes_back_without_its_queue() -> None:
+    (one,) = await restored(creator := FakeCreator(), SUSPENDED, QUEUED)
+    assert "labels" not in creator.created[0]["metadata"]
+    assert (one.draft.is_suspended, one.draft.queue) == (True, "team-a")
+    assert any(note.startswith(f"label {QUEUE}=team-a is left out: Kueue ") for note in one.notes)
+
+
+async def test_queued_job_that_may_run_keeps_its_queue() -> None:
+    await restored(creator := FakeCreator(), MAY_RUN, QUEUED)
+    assert creator.created[0]["metadata"]["labels"] == {QUEUE: "team-a"}
+
+
+async def test_job_whose_queue_a_webhook_sets_is_refused() -> None:
+    creator = FakeCreator(queues=(True, False))
+    with pytest.raises(TtlError, match=f"would run again: the cluster sets label {QUEUE}=default, so Kueue starts it"):
+        await restored(creator)
+    assert not creator.created
+
+
+async def test_suspended_job_whose_queue_a_webhook_sets_runs_if_it_may() -> None:
+    creator = FakeCreator(queues=(True, False))
+    (one,) = await restored(creator, MAY_RUN, having(FINISHED, "spec.suspend", True))
+    assert (one.draft.runs, one.draft.is_suspended) == (True, False)
+
+
+async def test_queue_that_the_dry_run_did_not_show_is_an_error_that_names_the_object() -> None:
+    creator = FakeCreator(queues=(False,))
+    with pytest.raises(TtlError, match=r"so Kueue starts it.*; restored before that: Job ci/build-42"):
+        await restored(creator)
+
+
+LEAVE_OUT = RestoreOptions(suspended=True, leave_out=(parse_field_path("spec.backoffLimit"),))
+
+
+async def test_field_is_left_out_if_asked() -> None:
+    (one, _) = await restored(creator := FakeCreator(), LEAVE_OUT, FINISHED, pod())
+    assert "backoffLimit" not in creator.created[0]["spec"]
+    assert "left out, as --leave-out says: spec.backoffLimit" in one.notes
+
+
+async def test_field_that_no_object_has_is_an_error() -> None:
+    with pytest.raises(TtlError, match=r"--leave-out spec\.backoffLimit: expected a field of Pod ci/build-42-x7k2p;"):
+        await restored(creator := FakeCreator(), LEAVE_OUT, pod())
+    assert not creator.dry_runs
+
+
+async def test_job_that_is_no_longer_suspended_without_a_field_is_refused() -> None:
+    options = RestoreOptions(leave_out=(parse_field_path("spec.suspend"),))
+    with pytest.raises(TtlError, match="would run again; set --suspended"):
+        await restored(FakeCreator(), options, having(FINISHED, "spec.suspend", True))
+
+
+async def test_refusal_names_the_option_that_leaves_its_field_out() -> None:
+    error = ForbiddenError('jobs "build-42" is forbidden: spec.backoffLimit: Invalid value: 9')
+    with pytest.raises(TtlError, match=r"to restore it without that field, set --leave-out spec\.backoffLimit$"):
+        await restored(FakeCreator(failures={("build-42", True): error}))
+    error = ForbiddenError('User "system:serviceaccount:a:b" cannot create resource "jobs" in spec.backoffLimit')
+    with pytest.raises(TtlError, match=r"in spec\.backoffLimit$"):
+        await restored(FakeCreator(failures={("build-42", True): error}))

@@ -151,6 +151,93 @@ def test_annotations_of_tekton_results_are_left_out_with_a_note() -> None:
     assert "results.tekton.dev/record, results.tekton.dev/stored" in note
 
 
+def test_annotations_of_tekton_chains_are_left_out_but_for_what_a_person_asked() -> None:
+    """Chains signs no run that has them."""
+    asked = {"chains.tekton.dev/transparency-upload": "true"}
+    annotations = {"chains.tekton.dev/signed": "true", "chains.tekton.dev/signature-pipelinerun-u": "eA==", **asked}
+    run = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"name": "r", "annotations": annotations}}
+    draft = draft_of(run, kind_rule("pipelineruns.tekton.dev"))
+    assert draft.obj["metadata"]["annotations"] == asked
+    (note,) = draft.notes
+    assert "as Tekton Chains has not signed the new object: chains.tekton.dev/signature-pipelinerun-u, chains" in note
+
+
+QUEUE, PREBUILT = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"
+PAC = "pipelinesascode.tekton.dev/state"
+RESUMING = [
+    ("labels", {QUEUE: "team-a", "app": "shop"}, {QUEUE}),
+    ("annotations", {QUEUE: "team-a"}, {QUEUE}),
+    ("annotations", {"kueue.x-k8s.io/parent-workload": "w"}, {"kueue.x-k8s.io/parent-workload"}),
+    ("labels", {QUEUE: "team-a", PREBUILT: "w", "kueue.x-k8s.io/multikueue-origin": "hub"}, {QUEUE, PREBUILT}),
+    ("labels", {PAC: "queued"}, {PAC}),
+    ("annotations", {PAC: "queued"}, {PAC}),
+    ("annotations", {PAC: "completed"}, set()),
+    ("labels", {"kueue.x-k8s.io/priority-class": "high", QUEUE: ""}, set()),
+]
+"""What a controller starts although it is suspended: the metadata, and the names that are left out."""
+
+
+@pytest.mark.parametrize(("place", "values", "left_out"), RESUMING)
+def test_suspended_object_has_no_mark_by_which_a_controller_starts_it(
+    place: str, values: dict[str, str], left_out: set[str]
+) -> None:
+    draft = draft_of(having(job(), f"metadata.{place}", values)).suspended()
+    left = draft.obj["metadata"].get(place, {})
+    assert {key for key in values if key not in left} == left_out
+    noted = {key for key in values for note in draft.notes if f" {key}={values[key]} is left out" in note}
+    assert noted == left_out
+    assert draft.queue == (values[QUEUE] if QUEUE in left_out else "")
+
+
+@pytest.mark.parametrize("name", CAN_SUSPEND)
+def test_suspended_object_of_each_kind_has_no_queue(name: str) -> None:
+    rule = kind_rule(name)
+    metadata = {"name": "a", "labels": {QUEUE: "team-a", "app": "shop"}}
+    obj = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": metadata, "spec": {}}
+    draft = draft_of(obj, rule).suspended()
+    assert (draft.obj["metadata"]["labels"], draft.queue) == ({"app": "shop"}, "team-a")
+
+
+def test_object_that_runs_again_keeps_its_queue() -> None:
+    draft = draft_of(having(job(), "metadata.labels", {QUEUE: "team-a"}))
+    assert (draft.obj["metadata"]["labels"], draft.queue) == ({QUEUE: "team-a"}, "")
+
+
+def test_object_that_was_archived_suspended_loses_its_queue() -> None:
+    draft = draft_of(having(having(job(), "spec.suspend", True), "metadata.labels", {QUEUE: "team-a"}))
+    assert (draft.is_suspended, draft.queue) == (True, "team-a")
+    assert "labels" not in draft.obj["metadata"]
+
+
+def test_pod_loses_the_finalizer_that_only_kueue_removes() -> None:
+    obj = having(pod(), "metadata.labels", {QUEUE: "a", "kueue.x-k8s.io/managed": "true"})
+    obj = having(obj, "metadata.finalizers", ["kueue.x-k8s.io/managed", "example.com/mine"])
+    metadata = draft_of(obj, POD).suspended().obj["metadata"]
+    assert "labels" not in metadata
+    assert metadata["finalizers"] == ["example.com/mine"]
+
+
+@pytest.mark.parametrize(
+    ("place", "values", "name"),
+    [
+        ("annotations", {"argocd.argoproj.io/hook": "Sync", "argocd.argoproj.io/tracking-id": "x"}, "Argo CD"),
+        ("labels", {"kustomize.toolkit.fluxcd.io/name": "apps"}, "Flux"),
+        ("labels", {"karmada.io/managed": "true"}, "Karmada"),
+    ],
+)
+def test_controller_that_applies_a_manifest_is_a_note(place: str, values: dict[str, str], name: str) -> None:
+    draft = draft_of(having(job(), f"metadata.{place}", values)).suspended()
+    assert draft.obj["metadata"][place] == values
+    (note,) = draft.notes
+    assert note.startswith(f"{name} manages it, by ")
+
+
+@pytest.mark.parametrize("place", ["labels", "annotations", "finalizers"])
+@pytest.mark.parametrize("values", ["text", 1, [1, {}], [QUEUE], {QUEUE: 1}])
+def test_metadata_of_any_form_has_marks_or_none(place: str, values: Any) -> None:
+    assert draft_of(having(job(), f"metadata.{place}", values)).suspended().obj["metadata"][place] == values
+
+
 def test_ephemeral_containers_are_left_out_with_a_note() -> None:
     draft = draft_of(having(pod(), "spec.ephemeralContainers", [{"name": "debug"}]), POD)
     assert "ephemeralContainers" not in draft.obj["spec"]

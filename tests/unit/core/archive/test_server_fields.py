@@ -94,3 +94,48 @@ def test_malformed_objects_are_no_error() -> None:
     ):
         for obj in (job(), pod()):
             assert isinstance(without_server_fields(having(obj, path, value)), dict)
+
+
+def test_pod_loses_what_admission_plugins_compute_again() -> None:
+    before = having(pod(), "spec.priorityClassName", "high")
+    for name, value in {"priority": 1000, "preemptionPolicy": "Never", "overhead": {"cpu": "250m"}}.items():
+        before = having(before, f"spec.{name}", value)
+    computed = having(before, "spec.tolerations", [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}])
+
+    after = without_server_fields(computed)
+
+    left = {"priorityClassName", "tolerations"}
+    assert set(after["spec"]) - set(without_server_fields(pod())["spec"]) == left
+
+
+def test_pod_loses_the_secret_of_a_legacy_token_and_no_other_volume() -> None:
+    legacy = {"name": "builder-token-x2x4k", "secret": {"secretName": "builder-token-x2x4k"}}
+    own = [
+        {"name": "builder-token-cache", "emptyDir": {}},
+        {"name": "tokens", "secret": {"secretName": "builder-token-a"}},
+    ]
+    mounts = [{"name": one["name"], "mountPath": f"/{one['name']}"} for one in (legacy, *own)]
+    before = having(pod(), "spec.serviceAccountName", "builder")
+    before = having(before, "spec.volumes", [legacy, *own])
+    before = having(before, "spec.containers", [{"name": "c", "volumeMounts": mounts}])
+
+    spec = without_server_fields(before)["spec"]
+
+    assert spec["volumes"] == own
+    assert spec["containers"] == [{"name": "c", "volumeMounts": mounts[1:]}]
+
+
+def claim(annotations: dict[str, str]) -> dict[str, Any]:
+    metadata = {"name": "data", "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {"volumeName": "pv-1"}}
+
+
+def test_claim_loses_the_volume_that_kubernetes_chose() -> None:
+    binding = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+    after = without_server_fields(claim(binding))
+    assert (after["metadata"], after["spec"]) == ({"name": "data"}, {})
+
+
+def test_claim_keeps_the_volume_that_a_person_chose() -> None:
+    after = without_server_fields(claim({"pv.kubernetes.io/bind-completed": "yes", "team": "a"}))
+    assert (after["metadata"]["annotations"], after["spec"]) == ({"team": "a"}, {"volumeName": "pv-1"})
