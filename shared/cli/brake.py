@@ -15,7 +15,7 @@ from shared.cli.input.target import connected
 from shared.cli.output.messages import warn
 from shared.cli.output.width import echo
 from shared.core.objects import printable
-from shared.errors import TtlError
+from shared.errors import TryLaterError, TtlError
 from shared.installation.defaults import HOME, LEASE, RUN
 from shared.installation.leader import Leader
 from shared.safeguards.state_schema import BrakeStop
@@ -104,7 +104,8 @@ async def _report(
         if not isinstance(error, TtlError):
             continue
         failed[name] = error
-        if not brakes.is_named and await _is_absent(cluster, name):
+        is_unknown = brakes.is_named or isinstance(error, TryLaterError)  # an API server that hangs is asked no more
+        if not is_unknown and await _is_absent(cluster, name):
             failed[name] = None
             warn(f"namespace {name} does not exist{_READ_BY_DEFAULT if name == HOME else ''}")
         else:

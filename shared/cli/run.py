@@ -111,7 +111,7 @@ async def run(
         files = read(settings) if chosen else None  # before it connects: it checks the files
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(connected(options, memory=Memory()))
+        cluster = await stack.enter_async_context(connected(options, memory=Memory(), is_server=True))
         if chosen is None or files is None:
             installed = await read_policy_of_run(cluster, options, telemetry)
             chosen, archives = installed.chosen, installed.reachable_archives(stack)

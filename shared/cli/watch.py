@@ -46,7 +46,7 @@ async def watch(options: Options, *, sink: str | None) -> None:
         files = read_config(settings, namespace=namespace)
     configure_logging(settings.log or "text")
     async with AsyncExitStack() as stack:
-        connect = Once(lambda: stack.enter_async_context(connected(options)))
+        connect = Once(lambda: stack.enter_async_context(connected(options, is_server=True)))
         events = build_publisher(settings, connect)  # before it connects: it checks the settings of the sink
         sweeps = build_publisher(settings, connect, seconds_max=SWEEP_SECONDS_MAX)
         stack.push_async_callback(events.close)

@@ -9,7 +9,8 @@ would be sent later, after a stop or an exemption.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -27,6 +28,9 @@ from shared.core.objects import get_text
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
 
+LATE_SECONDS = 1.5
+"""After this time without an answer, a command says that it waits."""
+
 REQUEST_SECONDS_MAX = 30.0
 """Timeout of a request: just under the API server's own limit of 34 s; a later answer is not reliable."""
 
@@ -40,6 +44,7 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 ReadBody = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 """Reads and parses the body of an answer."""
 
+_REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 _JSON, _MERGE_PATCH = "application/json", "application/merge-patch+json"
 
 
@@ -56,6 +61,45 @@ class Answer:
     ahead: timedelta = timedelta(0)
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long requests wait for an API server.
+
+    Attributes:
+        read_seconds: Timeout for a connection, and for the next bytes of the answer to a read or to a review. A write
+            waits `REQUEST_SECONDS_MAX`: the API server may have to wait for admission webhooks, up to 30 s, and a write
+            that was cut off may have happened.
+        report_late: Called each time a request has no whole answer after `LATE_SECONDS`; None for no call.
+    """
+
+    read_seconds: float | None = None
+    report_late: Callable[[], None] | None = None
+
+    def limits(self, method: str, path: str, *, connect: float | None = None) -> aiohttp.ClientTimeout:
+        """The timeouts of a request; reading the body of its answer included.
+
+        Args:
+            method: The method.
+            path: The path. Reviews are written, but the API server answers them itself.
+            connect: Timeout for a connection for the request, in seconds.
+        """
+        waits = method != "GET" and not path.startswith(_REVIEWS)
+        read = None if waits else self.read_seconds
+        return aiohttp.ClientTimeout(REQUEST_SECONDS_MAX, connect, sock_connect=self.read_seconds, sock_read=read)
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Report a request that lasts longer than `LATE_SECONDS`."""
+        if self.report_late is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(LATE_SECONDS, self.report_late)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
 class ApiServer:
     """An API server.
 
@@ -63,6 +107,9 @@ class ApiServer:
         transport: Its HTTP session; this object closes it.
         identity: The source of bearer tokens; None if the transport has credentials of a kubeconfig.
         refresher: The task that renews the credentials of a kubeconfig; `close` cancels it.
+
+    Attributes:
+        patience: How long a request waits for an answer.
     """
 
     def __init__(
@@ -76,6 +123,7 @@ class ApiServer:
         self._identity = identity
         self._refresher = refresher
         self._clock = ServerClock(time.monotonic, SystemClock().now)
+        self.patience = Patience()
 
     @property
     def server(self) -> str:
@@ -126,12 +174,13 @@ class ApiServer:
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:
-            response = await self._send(method, path, body=body, accept=accept, as_user=as_user, leave_by=leave_by)
-            payload = await _closing(response, read)
+            with self.patience.watch():
+                response = await self._send(method, path, body=body, accept=accept, as_user=as_user, leave_by=leave_by)
+                payload = await _closing(response, read)
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
+            reason = self._describe_silence(method, path) if isinstance(error, TimeoutError) else str(error)
             raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
         read_at = self._clock.observe(response.headers.get("date"))
         if response.status == HTTPStatus.NOT_FOUND and missing_ok:
@@ -208,7 +257,12 @@ class ApiServer:
 
         async def call() -> aiohttp.ClientResponse:
             return await self._transport.send(
-                method, path, headers, data, lambda: timeout or _until(leave_by), is_repeatable=leave_by is None
+                method,
+                path,
+                headers,
+                data,
+                lambda: timeout or self._until(leave_by, method, path),
+                is_repeatable=leave_by is None,
             )
 
         if (identity := self._identity) is None:
@@ -226,6 +280,17 @@ class ApiServer:
                 response = await call()
         return response
 
+    def _until(self, leave_by: float | None, method: str, path: str) -> aiohttp.ClientTimeout:
+        """Return timeouts: a connection for the request by the deadline, and an answer."""
+        left = None if leave_by is None else leave_by - time.monotonic()
+        if left is not None and left <= 0:
+            raise TryLaterError(f"the request could not be sent within {LEAVE_SECONDS_MAX} s")
+        return self.patience.limits(method, path, connect=left)
+
+    def _describe_silence(self, method: str, path: str) -> str:
+        limits = self.patience.limits(method, path)
+        return f"no answer within {limits.sock_read or limits.total:g} s"
+
 
 async def _closing(response: aiohttp.ClientResponse, read: ReadBody) -> Any:
     """Read a body, or what is needed for it; if that fails, close the connection: the rest may never come."""
@@ -234,16 +299,6 @@ async def _closing(response: aiohttp.ClientResponse, read: ReadBody) -> Any:
     except BaseException:  # also when the time limit cuts it off
         response.close()
         raise
-
-
-def _until(leave_by: float | None) -> aiohttp.ClientTimeout:
-    """Return timeouts: a connection for the request by the deadline, and an answer; reading its body included."""
-    if leave_by is None:
-        return aiohttp.ClientTimeout(total=REQUEST_SECONDS_MAX)
-    left = leave_by - time.monotonic()
-    if left <= 0:
-        raise TryLaterError(f"the request could not be sent within {LEAVE_SECONDS_MAX} s")
-    return aiohttp.ClientTimeout(total=REQUEST_SECONDS_MAX, connect=left)
 
 
 def _absent(path: str) -> AbsentKindError:

@@ -1,7 +1,7 @@
 """The cluster of a command, and the objects and kinds that its arguments name, as for kubectl: `job/x` or `job x`."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,15 @@ from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.cli.input.options import Options, known_kinds, split_kinds
+from shared.cli.output.messages import inform
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, printable
 from shared.errors import PermanentError, TtlError
 from shared.evaluation.served import list_served, list_unserved
+
+READ_SECONDS = 5.0
+"""How long a command that a person types waits for each answer to a read."""
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -23,22 +27,44 @@ if TYPE_CHECKING:  # the client takes half a second to load, and offline command
 
 
 @asynccontextmanager
-async def connected(options: Options, *, memory: Memory | None = None) -> AsyncIterator["KubernetesCluster"]:
+async def connected(
+    options: Options, *, memory: Memory | None = None, is_server: bool = False
+) -> AsyncIterator["KubernetesCluster"]:
     """Connect to the cluster, and disconnect at the end of the block.
+
+    Args:
+        options: The options of the command.
+        memory: The store for objects that a watch receives.
+        is_server: Whether the command runs until it is ended, so that it waits for a slow API server. Another command
+            waits `READ_SECONDS` for each answer, and says on standard error that it waits.
 
     Raises:
         SettingsError: --kinds names an unknown kind.
     """
     from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
+    from shared.adapters.kubernetes.requests import Patience  # noqa: PLC0415 - as above
 
     _check_kinds(options)
     kubeconfig, context = options.kubeconfig, options.context
     access = get_access(read_settings()) if kubeconfig is None and context is None else None
     cluster = await connect(access=access, kubeconfig=kubeconfig, context=context, memory=memory)
+    if not is_server:
+        cluster.patience = Patience(READ_SECONDS, _reporting_late(cluster.server))
     try:
         yield cluster
     finally:
         await cluster.close()
+
+
+def _reporting_late(server: str) -> Callable[[], None]:
+    """Returns a function that says, when it is called first, that the command waits for the API server."""
+    reports = iter((f"waiting for the API server at {server}: no answer yet",))
+
+    def report() -> None:
+        for text in reports:
+            inform(printable(text))
+
+    return report
 
 
 def _check_kinds(options: Options) -> None:

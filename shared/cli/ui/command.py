@@ -102,7 +102,7 @@ async def ui(
     if seconds < UI_REFRESH_SECONDS_MIN:
         raise click.UsageError(f"--refresh: expected at least {UI_REFRESH_SECONDS_MIN:.0f}s")
     certificate = _read_certificate(tls_cert, tls_key)
-    async with connected(options) as cluster:
+    async with connected(options, is_server=output != "json") as cluster:
         if output == "json":
             shown = await show_view(await read_cluster_view(cluster, options), Asked(), None)
             click.echo(json.dumps(overview(shown, refresh_seconds=seconds), indent=2))

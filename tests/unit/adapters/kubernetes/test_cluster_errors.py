@@ -443,6 +443,34 @@ async def test_late_answer_raises_try_later(cluster, script, monkeypatch):
     never.set()
 
 
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "seconds"),
+    [("GET", "/version", "0.05"), ("POST", REVIEW, "0.05"), ("PATCH", "/api/v1/namespaces/a", "0.2")],
+)
+async def test_read_of_a_command_waits_less_than_a_write(cluster, script, monkeypatch, method, path, seconds):
+    """A write may wait for admission webhooks, and one that was cut off may have happened."""
+    monkeypatch.setattr(apiserver, "REQUEST_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(apiserver, "LATE_SECONDS", 0.01)
+    reports = []
+    cluster.patience = apiserver.Patience(0.05, lambda: reports.append(method))
+    never = asyncio.Event()
+    script.answers = [never]
+
+    with pytest.raises(TryLaterError, match=f"no answer within {seconds} s"):
+        await cluster.request(method, path, body={} if method != "GET" else None)
+    never.set()
+    assert reports == [method]
+
+
+async def test_request_that_is_answered_in_time_is_not_reported(cluster, script):
+    script.answers = [{"json": OBJ}]
+    cluster.patience = apiserver.Patience(5, pytest.fail)
+    await cluster.get(JOB, REF)
+
+
 async def test_get_with_a_dropped_connection_is_repeated_once(cluster, script):
     script.answers = ["drop", {"json": OBJ}]
 
