@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import socket
+import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,8 +17,9 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.adapters.telemetry.log_lines import configure_logging
+from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry
+from shared.adapters.telemetry.summed_timers import SummedTimers
 from shared.adapters.timers.sqlite.file import TimerFile
 from shared.adapters.timers.sqlite.lock import OwnedError
 from shared.bootstrap.build import build
@@ -111,6 +114,8 @@ async def run(
         files = read(settings) if chosen else None  # before it connects: it checks the files
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     async with AsyncExitStack() as stack:
+        if sys.stderr.isatty() and not (verbose or is_json()):
+            stack.callback(_sum_up_timers())
         cluster = await stack.enter_async_context(connected(options, memory=Memory(), is_server=True))
         if chosen is None or files is None:
             installed = await read_policy_of_run(cluster, options, telemetry)
@@ -153,6 +158,14 @@ async def run(
             inform("stopped")
         finally:
             inform(summarize(telemetry, dry_run=settings.dry_run))
+
+
+def _sum_up_timers() -> Callable[[], None]:
+    """Sum up the lines of timers; the result writes those that are held back."""
+    handler = logging.getLogger().handlers[0]
+    timers = SummedTimers(handler, asyncio.get_running_loop().call_later)
+    handler.addFilter(timers)
+    return timers.flush
 
 
 async def _work(process: Process, cluster: KubernetesCluster, candidate: Lease | None) -> None:

@@ -26,6 +26,8 @@ NEW = timedelta(seconds=30)
 SETTLED = timedelta(seconds=2)
 """The time after the start of an object in which its first events share one read."""
 
+_UNRANKED = "not decided yet: its group is counted when the timer fires"
+
 GetNamespace = Callable[[str], Namespace | None]
 
 
@@ -82,7 +84,8 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
     if not timers:
         telemetry.record(Verdict.KEPT, ref, HandlingReason.LEFT_TO_SWEEP, by="schedule")
         return None
-    telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=timers[0].due_at)
+    detail = _UNRANKED if decision.reason is Reason.KEPT_LAST else ""
+    telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=timers[0].due_at, detail=detail)
     return TimersSet(timers=timers)
 
 

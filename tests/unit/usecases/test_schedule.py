@@ -243,3 +243,22 @@ async def test_proof_sets_no_timer_beyond_the_horizon():
 
 async def test_timer_of_a_deadline_carries_no_proof():
     assert (await whole_timer_for(running(), PROOF)).proof is None
+
+
+async def test_timer_of_an_object_that_keep_last_may_keep_says_that_it_is_not_decided():
+    """The next line about the object may be its deletion."""
+    rule = {"name": "ci", "match": {"kinds": ["jobs"]}, "ttl": "1m", "keepLast": 1}
+    policy, telemetry = Policy.model_validate({"rules": [rule]}), FakeTelemetry()
+
+    await schedule(
+        job(complete=ago(120)),
+        catalogue=Catalogue((JOB,)),
+        clock=FakeClock(),
+        telemetry=telemetry,
+        policy=policy,
+        get_cached=lambda _: HOME,
+    )
+
+    (record,) = telemetry.records
+    assert (record.verdict, record.reason) == ("timer-set", "kept-last")
+    assert record.detail == "not decided yet: its group is counted when the timer fires"
