@@ -63,6 +63,11 @@ def complete_serving() -> None:
         kubectl("apply", "-f", "-", given=json.dumps(_PODSPECABLE))
 
 
+def has_serving() -> bool:
+    """Whether Knative Serving itself runs, and not only its CRDs are there."""
+    return bool(kubectl("get", "namespace", "knative-serving", "--ignore-not-found"))
+
+
 def restart_knative() -> None:
     """Restart all processes of Knative Eventing, which keep connections and settings of the installation before.
 

@@ -45,7 +45,7 @@ def installed(witness: Witness, nats: None, tmp_path_factory: pytest.TempPathFac
     )
     installation.apply(folder)
     installation.wait_until_ready()
-    if server_pid() is not None:  # nothing scales a Knative Service here to the Pods that it asks for
+    if not installation.has_serving():  # nothing scales a Knative Service to the Pods that it asks for
         kubectl("-n", installation.NAMESPACE, "scale", "deployment/timers-ksvc", "--replicas=2")
     wait("two Pods of timers", lambda: len(installation.pods_of("timers")) == 2)
     installation.wait_until_ready()
