@@ -16,6 +16,7 @@ from typing import Literal
 
 from shared.core.capacity import Counted, QuotaPressure
 from shared.core.facts import Facts, Reason
+from shared.core.kinds.rule import Outcome
 from shared.core.objects import ObjectRef
 
 Place = tuple[datetime, str]
@@ -24,10 +25,9 @@ Place = tuple[datetime, str]
 RankedBy = Literal["keepLast", "maxCount", "whenQuotaAbove"]
 """The field of a policy rule for which objects are ranked."""
 
-RankGroup = tuple[RankedBy, str, str, str, str, bool, str]
-"""Which objects are counted together: field, apiVersion, kind, namespace, rule, whether failed objects have a separate
-group, and key. For whenQuotaAbove, the objects of all rules are counted together: what one rule lets go makes room for
-all."""
+RankGroup = tuple[RankedBy, str, str, str, str, Outcome | None, str]
+"""Which objects are counted together: field, apiVersion, kind, namespace, rule, outcome (None for all), and key. For
+whenQuotaAbove, the objects of all rules are counted together: what one rule lets go makes room for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedOb
         return None
     return RankedObject(
         ref,
-        group=("keepLast", *_place_of(ref), rule.name, rule.counts_apart(outcome), facts.group),
+        group=("keepLast", *_place_of(ref), rule.name, rule.counted_as(outcome), facts.group),
         kept=rule.kept_of(outcome) or 0,
         finished_at=finished_at,
         due_at=facts.due_at if reason is Reason.KEPT_LAST else None,
@@ -87,7 +87,7 @@ def find_counted(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedO
         return None
     return RankedObject(
         ref,
-        group=("maxCount", *_place_of(ref), rule.name, False, facts.count_group),
+        group=("maxCount", *_place_of(ref), rule.name, None, facts.count_group),
         kept=rule.max_count or 0,
         finished_at=finished_at,
         due_at=facts.due_at if reason in _MAY_GO else None,
@@ -109,7 +109,7 @@ def find_pressed(
     if rule is None or finished_at is None or reason not in _MAY_GO:
         return None
     percent = rule.when_quota_above or 0
-    group: RankGroup = ("whenQuotaAbove", *_place_of(ref), "", False, "")
+    group: RankGroup = ("whenQuotaAbove", *_place_of(ref), "", None, "")
     return RankedObject(ref, group, 0, finished_at, facts.due_at, owner=owner, percent=percent)
 
 

@@ -68,6 +68,8 @@ def policy_rules(draw: st.DrawFn) -> dict[str, Any]:
         rule[name] = draw(fields[name])
     if {"keepLast", "keepLastFailed"} & rule.keys():
         rule["keepLastBy"] = draw(groups)
+        if "keepLastFailed" not in rule:
+            rule["keepLastOutcomes"] = draw(st.sampled_from(["apart", "together"]))
     if draw(st.booleans()):
         rule |= draw(limits)
     if "age" not in match:

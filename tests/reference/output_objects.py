@@ -35,6 +35,7 @@ class KeepLastReport(Output):
 
     rule: str
     keeps: int
+    outcome: Annotated[str | None, Field(description="The outcome that is counted; null if all are counted together.")]
     newer: Annotated[int | None, Field(description="Objects of the group that finished later; null if unknown.")]
 
 

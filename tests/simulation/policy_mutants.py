@@ -97,7 +97,9 @@ OutcomesSwapped = misread(ttl=_swapped)
 MinAgeIgnored = misread(min_age=lambda _: None)
 GroupIgnored = misread(keep_last_by=lambda _: NAMESPACE)
 CountGroupIgnored = misread(count_by=lambda _: NAMESPACE)
-FailedNotApart = misread(keep_last_failed=lambda rule: None if rule.keep_last else rule.keep_last_failed)
+FailedIgnored = misread(keep_last_failed=lambda rule: None if rule.keep_last else rule.keep_last_failed)
+OutcomesTogether = misread(keep_last_outcomes=lambda _: "together")
+OutcomesApart = misread(keep_last_outcomes=lambda _: "apart")
 OnOwnedInverted = misread(on_owned=lambda rule: "keep" if rule.on_owned == "delete" else "delete")
 
 
@@ -262,7 +264,9 @@ POLICY_MUTANTS: Mapping[str, Mutant] = {
     "min-age-not-of-annotations": _mutant("S1", evaluator=MinAgeOfPoliciesOnly),
     "on-owned-inverted": _mutant("S3", "L1", policies=OnOwnedInverted),
     "group-ignored": _mutant("S3", policies=GroupIgnored),
-    "failed-not-apart": _mutant("S3", "L1", policies=FailedNotApart),
+    "failed-ignored": _mutant("S3", "L1", policies=FailedIgnored),
+    "outcomes-together": _mutant("S3", policies=OutcomesTogether),
+    "outcomes-apart": _mutant("L1", policies=OutcomesApart),
     "rank-one-too-high": _mutant("S3", evaluator=RankTooHigh),
     "rank-one-too-low": _mutant("L1", evaluator=RankTooLow),
     "quota-ignored": _mutant("L1", evaluator=QuotaIgnored),

@@ -67,7 +67,7 @@ class Rule:
         age: From its creation on it speaks.
         ttls: How long, by whether the object failed; nothing where it does not say.
         kept: How many stay, by whether the object failed.
-        apart: Whether failed ones are counted apart.
+        apart: Whether each outcome is counted apart.
         deletes_owned: Whether an owner that works keeps nothing.
         most: How many of a group may stay; None for any number.
         most_group: In which group an object is counted for that.
@@ -82,7 +82,7 @@ class Rule:
     age: timedelta | None = None
     ttls: dict[bool, timedelta | str] = field(default_factory=dict)
     kept: dict[bool, int] = field(default_factory=dict)
-    apart: bool = False
+    apart: bool = True
     group: Group = _GROUPS[0][1]
     min_age: timedelta | None = None
     deletes_owned: bool = False
@@ -194,14 +194,15 @@ def _draw_after(rng: random.Random) -> dict[str, Any]:
 
 def _draw_kept(rng: random.Random, rule: Rule) -> Rule:
     all_of_them, failed = rng.choice(((2, None), (1, None), (3, 1), (1, 2), (None, 1), (None, 2)))
-    more = {"keepLast": all_of_them, "keepLastFailed": failed}
+    together = failed is None and rng.random() < 0.4
+    more = {"keepLast": all_of_them, "keepLastFailed": failed, "keepLastOutcomes": "together" if together else None}
     kept = {False: all_of_them, True: failed or all_of_them}
     said, group = rng.choice(_GROUPS)
     return replace(
         rule,
         said=rule.said | {name: many for name, many in more.items() if many} | {"keepLastBy": said},
         kept={outcome: many for outcome, many in kept.items() if many},
-        apart=failed is not None,
+        apart=not together,
         group=group,
     )
 

@@ -81,7 +81,7 @@ def test_every_fault_occurs_in_some_seed():
         missing.difference_update(word for word in words if word in trace)
         return not missing
 
-    run_until(World, 70, is_enough)
+    run_until(World, 100, is_enough)
     assert missing == set()
 
 

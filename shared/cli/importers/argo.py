@@ -118,7 +118,6 @@ def _import_retention(retention: dict[str, Any], place: str, imported: Imported)
                 {"kinds": [WORKFLOWS]},
                 when=_PHASE.format("==", phase),
                 maxCount=most,
-                countBy={"cel": "object.status.phase"},
             )
             imported.note(
                 f"{place}.{name}", f"Argo keeps {most} in the whole cluster; the rule keeps {most} in each namespace"

@@ -42,6 +42,6 @@ def import_operator(source: Source, imported: Imported) -> None:
         fields: dict[str, Any] = {"ttl": format_duration(timedelta(minutes=minutes)) if minutes else "0s"}
         if keep:
             by = {"label": label} if pruner.get("prune-per-resource") else "namespace"
-            fields |= {"keepLast": keep, "keepLastBy": by}
+            fields |= {"keepLast": keep, "keepLastOutcomes": "together", "keepLastBy": by}
         if keep or minutes:
             imported.add(f"tekton-operator-{word}", match, **fields)

@@ -51,14 +51,12 @@ class _Target:
         name: Of its rules.
         match: Beside the kinds.
         runs: Keys of `_RUNS`.
-        is_in: A CEL expression that is true for the runs of the entry; empty for all runs of a namespace.
     """
 
     place: str
     name: str
     match: dict[str, Any]
     runs: tuple[str, ...] = ("pipelineRuns", "taskRuns")
-    is_in: str = ""
 
 
 def read(sources: Sequence[Source], imported: Imported) -> None:
@@ -128,7 +126,7 @@ def _import_namespace(
         # A name takes precedence over selectors.
         for at, entry in sorted(entries, key=lambda one: "name" not in one[1]):
             for target in _targets(entry, replace(whole, place=at, runs=(runs,))):
-                if target.is_in and "name" not in entry and not has_selectors:
+                if "name" not in entry and target.match != whole.match and not has_selectors:
                     imported.note(at, f"has no effect: the pruner reads selectors only in a ConfigMap {OF_NAMESPACE}")
                 else:
                     _import_limits(entry, target, imported)
@@ -140,28 +138,18 @@ def _targets(entry: dict[str, Any], whole: _Target) -> Iterator[_Target]:
     if "name" in entry:
         name, label = expect_text(entry["name"], f"{whole.place}.name"), _RUNS[whole.runs[0]][1]
         match = {**whole.match, "labels": {"matchLabels": {label: name}}}
-        yield replace(whole, name=f"{whole.name}-{name}", match=match, is_in=_has("labels", {label: name}))
+        yield replace(whole, name=f"{whole.name}-{name}", match=match)
         return
     for place, selector in expect_mappings(entry.get("selector"), f"{whole.place}.selector"):
         labels = expect_mapping(selector.get("matchLabels") or {}, f"{place}.matchLabels")
         annotations = expect_mapping(selector.get("matchAnnotations") or {}, f"{place}.matchAnnotations")
-        tests = [_has("labels", labels), _has("annotations", annotations)]
         match = {
             **whole.match,
             **({"labels": {"matchLabels": labels}} if labels else {}),
             **({"annotations": annotations} if annotations else {}),
         }
         name = "-".join(map(str, [*labels.values(), *annotations.values()]))
-        yield replace(
-            whole, place=place, name=f"{whole.name}-{name}", match=match, is_in=" && ".join(filter(None, tests))
-        )
-
-
-def _has(field: str, wanted: dict[str, Any]) -> str:
-    """A CEL expression that is true for an object with these labels or annotations."""
-    values = f"object.metadata.{field}"
-    tests = [f'"{key}" in {values} && {values}["{key}"] == "{value}"' for key, value in wanted.items()]
-    return " && ".join([f"has({values})", *tests]) if tests else ""
+        yield replace(whole, place=place, name=f"{whole.name}-{name}", match=match)
 
 
 def _import_limits(config: dict[str, Any], target: _Target, imported: Imported) -> None:
@@ -183,7 +171,9 @@ def _import_limits(config: dict[str, Any], target: _Target, imported: Imported) 
         name = f"{target.name}-{short}"
         for outcome, most in limits.items():
             if most is not None:
-                _import_limit(outcome, most, name, match, target, imported)
+                # Only the runs of one rule are counted together, so each outcome has a rule.
+                limit = {"maxCount": most} if most else {"ttl": "0s"}
+                imported.add(f"{name}-{outcome}", match, when=f'outcome == "{outcome}"', **limit)
         if ttl == _NEVER and any(limits.values()):
             imported.note(
                 f"{target.place}: {names[0]}", "-1 keeps the runs here, so their history limits have no effect"
@@ -191,17 +181,6 @@ def _import_limits(config: dict[str, Any], target: _Target, imported: Imported) 
         if ttl is not None:
             lasting = "never" if ttl == _NEVER else format_duration(timedelta(seconds=ttl))
             imported.add(name, match, ttl=lasting)
-
-
-def _import_limit(
-    outcome: str, most: int, name: str, match: dict[str, Any], target: _Target, imported: Imported
-) -> None:
-    when = f'outcome == "{outcome}"'
-    if most == 0:
-        imported.add(f"{name}-{outcome}", match, when=when, ttl="0s")
-        return
-    group = f'outcome + ({target.is_in} ? "/{target.name}" : "")' if target.is_in else "outcome"
-    imported.add(f"{name}-{outcome}", match, when=when, maxCount=most, countBy={"cel": group})
 
 
 def _note_runs(sources: Sequence[Source], imported: Imported) -> None:

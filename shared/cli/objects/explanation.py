@@ -15,12 +15,21 @@ from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
 from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
+from shared.core.kinds.rule import Outcome
 from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.durations import format_duration
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 from shared.usecases.next_timers import warn_timer
+
+_COUNTED_AS = {
+    Outcome.SUCCEEDED: " that succeeded",
+    Outcome.FAILED: " that failed",
+    Outcome.UNKNOWN: " with unknown outcome",
+    None: "",
+}
+"""The objects among which keepLast counts an object, by the outcome; None for all outcomes."""
 
 _INDENT = 12
 """Columns before the text of a line."""
@@ -236,8 +245,8 @@ def _due(facts: Facts, now: datetime) -> str:
 
 
 def _keep_last(facts: Facts, rule: PolicyRule) -> str:
-    """Say what a rule keeps: `policy rule ci keeps the newest 3 of its kind in this namespace; 1 finished later`."""
-    what = "failed ones" if rule.counts_apart(facts.finish.outcome) else "of its kind in this namespace"
-    by = describe_grouping(rule.keep_last_by)
-    newer = "its rank is unknown" if facts.newer is None else f"{facts.newer or 'none'} finished later"
-    return f"{rule.source} keeps the newest {rule.kept_of(facts.finish.outcome)} {what}{by}; {newer}"
+    """Say what a rule keeps: `policy rule ci keeps the newest 3 that failed of its kind …; none of them …`."""
+    outcome = facts.finish.outcome
+    which, by = _COUNTED_AS[rule.counted_as(outcome)], describe_grouping(rule.keep_last_by)
+    newer = "its rank is unknown" if facts.newer is None else f"{facts.newer or 'none'} of them finished later"
+    return f"{rule.source} keeps the newest {rule.kept_of(outcome)}{which} of its kind in this namespace{by}; {newer}"

@@ -168,8 +168,9 @@ def describe_reason(decision: Decision, now: datetime) -> str:
 def _keep_last_as_json(facts: Facts) -> dict[str, Any] | None:
     if facts.keep_last_rule is None:
         return None
-    kept = facts.keep_last_rule.kept_of(facts.finish.outcome)
-    return {"rule": facts.keep_last_rule.name, "keeps": kept, "newer": facts.newer}
+    rule, outcome = facts.keep_last_rule, facts.finish.outcome
+    counted_as, kept = rule.counted_as(outcome), rule.kept_of(outcome)
+    return {"rule": rule.name, "keeps": kept, "outcome": counted_as, "newer": facts.newer}
 
 
 def _max_count_as_json(facts: Facts) -> dict[str, Any] | None:

@@ -29,8 +29,9 @@ A policy is one YAML file:
         activeDeadline: 6h           # how long an unfinished object may run; or never. Not with age
         onDeadline: delete           # what is done then; stop is the default
         onDispatched: delete         # if another cluster sent the object here; keep is the default. Not with age
-        keepLast: 3                  # the newest objects of a group that are kept, whatever their TTL
-        keepLastFailed: 5            # the same for failed objects, which are then counted apart
+        keepLast: 3                  # the newest of a group that succeeded are kept, and as many that failed
+        keepLastFailed: 5            # that many failed ones, instead of as many as keepLast
+        keepLastOutcomes: apart      # the default; with together, one number for all outcomes. Not with keepLastFailed
         keepLastBy: owner            # or namespace (the default), {label: app}, {cel: "..."}; always of one kind
         maxCount: 50                 # above it the oldest finished objects of a group are due, with or without a TTL
         countBy: owner               # what makes a group: as in keepLastBy

@@ -48,13 +48,20 @@ class PolicyRule(RuleModel):
         default=None,
         ge=1,
         le=1_000_000,
-        description="The newest objects of a group that are kept, whatever their TTL is.",
+        description="The newest objects of a group that are kept, whatever their TTL is: so many that succeeded, and "
+        "so many that failed. Objects of unknown outcome are counted apart from both.",
     )
     keep_last_failed: int | None = Field(
         default=None,
         ge=1,
         le=1_000_000,
-        description="The same for failed objects, which are then counted apart from the others.",
+        description="How many failed objects are kept, if not as many as keepLast. Without keepLast, only failed "
+        "objects are kept, and objects of unknown outcome.",
+    )
+    keep_last_outcomes: Literal["apart", "together"] = Field(
+        default="apart",
+        description="Whether keepLast counts objects of each outcome apart, or all together. The default is apart. "
+        "together needs keepLast, and cannot be combined with keepLastFailed.",
     )
     keep_last_by: AnyGrouping = Field(
         default=NAMESPACE,
@@ -184,13 +191,20 @@ class PolicyRule(RuleModel):
         """The rule as messages and TTL sources name it."""
         return f"policy rule {self.name}"
 
-    def counts_apart(self, outcome: Outcome | None) -> bool:
-        """Return whether an object with this outcome is counted among the failed objects only."""
-        return self.keep_last_failed is not None and outcome is Outcome.FAILED
+    def counted_as(self, outcome: Outcome | None) -> Outcome | None:
+        """With which outcome keepLast counts an object; None if it counts all outcomes together."""
+        return None if self.keep_last_outcomes == "together" else outcome or Outcome.UNKNOWN
 
     def kept_of(self, outcome: Outcome | None) -> int | None:
-        """How many of the newest objects are kept in the group of an object with this outcome; None if not limited."""
-        return self.keep_last_failed if self.counts_apart(outcome) else self.keep_last
+        """How many of the newest objects are kept in the group of an object with this outcome; None if not limited.
+
+        An object of unknown outcome may have failed or succeeded: the larger number counts.
+        """
+        if outcome is None:
+            return max(self.keep_last or 0, self.keep_last_failed or 0) or None
+        if outcome is Outcome.FAILED and self.keep_last_failed is not None:
+            return self.keep_last_failed
+        return self.keep_last
 
     @cached_property
     def deadline(self) -> Deadline | None:

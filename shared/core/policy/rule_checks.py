@@ -26,8 +26,7 @@ def check_rule(rule: "PolicyRule") -> None:
         raise ValueError("onDeadline: expected an activeDeadline beside it")
     if rule.on_deadline == "delete" and rule.archive is not None:
         raise ValueError("onDeadline: expected stop beside archive: objects are archived when they finish")
-    if not rule.counts and rule.keep_last_by.by != "namespace":
-        raise ValueError("keepLastBy: expected keepLast or keepLastFailed beside it")
+    _check_kept(rule)
     _check_age(rule)
     _check_deletion(rule)
     _check_limits(rule)
@@ -35,6 +34,13 @@ def check_rule(rule: "PolicyRule") -> None:
         raise ValueError("warn: expected a ttl beside it")
     if rule.audit and rule.ttl is None and rule.active_deadline is None and rule.archive is None and not rule.limits:
         raise ValueError("audit: expected a ttl, maxCount, whenQuotaAbove, activeDeadline or archive beside it")
+
+
+def _check_kept(rule: "PolicyRule") -> None:
+    if not rule.counts and rule.keep_last_by.by != "namespace":
+        raise ValueError("keepLastBy: expected keepLast or keepLastFailed beside it")
+    if rule.keep_last_outcomes == "together" and (rule.keep_last is None or rule.keep_last_failed is not None):
+        raise ValueError("keepLastOutcomes: expected keepLast, and no keepLastFailed, beside together")
 
 
 def _check_age(rule: "PolicyRule") -> None:

@@ -45,12 +45,11 @@ def test_explain_names_the_rule_that_sets_the_ttl(explain):
 def test_explain_counts_the_newer_objects_of_a_kept_one(explain):
     reported = explain(*jobs(3), ttl="0s", keepLast=2)
     assert [one["decision"] for one in reported] == ["ignore", "ignore", "expire"]
-    assert [one["keepLast"] for one in reported] == [{"rule": "ci", "keeps": 2, "newer": n} for n in range(3)]
+    counted = {"rule": "ci", "keeps": 2, "outcome": "succeeded"}
+    assert [one["keepLast"] for one in reported] == [{**counted, "newer": n} for n in range(3)]
     lines = [one for one in explain(*jobs(2), ttl="0s", keepLast=2, output="text") if one.startswith("  keepLast")]
-    assert lines == [
-        "  keepLast  policy rule ci keeps the newest 2 of its kind in this namespace; none finished later",
-        "  keepLast  policy rule ci keeps the newest 2 of its kind in this namespace; 1 finished later",
-    ]
+    what = "  keepLast  policy rule ci keeps the newest 2 that succeeded of its kind in this namespace;"
+    assert lines == [f"{what} {newer} of them finished later" for newer in ("none", "1")]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +90,12 @@ def test_explain_of_a_file_knows_no_quotas(explain):
 
 
 def test_explain_counts_failed_objects_apart(explain):
-    lines = explain(*jobs(1), job(failed=ago(9)), ttl="0s", keepLast=1, keepLastFailed=3, output="text")
-    assert "  keepLast  policy rule ci keeps the newest 3 failed ones; none finished later" in lines
+    objects = (*jobs(1), job(failed=ago(9)))
+    end = "of its kind in this namespace; none of them finished later"
+    lines = explain(*objects, ttl="0s", keepLast=1, keepLastFailed=3, output="text")
+    assert f"  keepLast  policy rule ci keeps the newest 3 that failed {end}" in lines
+    lines = explain(*objects, ttl="0s", keepLast=3, keepLastOutcomes="together", output="text")
+    assert f"  keepLast  policy rule ci keeps the newest 3 {end}" in lines
 
 
 def test_explain_names_the_setting_that_moves_the_due_time(explain):

@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from shared.core.decide import Context, Reason, decide
+from shared.core.finish import Finish
+from shared.core.kinds.rule import Outcome
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import ref_of
+from shared.core.policy.outcome_ttl import OUTCOMES
 from shared.core.ranks import RankGroups, find_ranked, is_kept
-from tests.builders import JOB, NOW, ago, having, job
+from tests.builders import JOB, NOW, ago, having, job, not_none
 from tests.unit.core.ttl.test_precedence import rules
 
 
@@ -39,14 +42,28 @@ def test_ranked_object_has_its_group_its_place_and_its_due_time():
     ranked = ranked_of(numbered(1), keepLast=3)
 
     assert (ranked.kept, ranked.place, ranked.due_at) == (3, (ago(99), "uid-1"), ago(99))
-    assert ranked.group == ("keepLast", "batch/v1", "Job", "ci", "rule-0", False, "")
+    assert ranked.group == ("keepLast", "batch/v1", "Job", "ci", "rule-0", "succeeded", "")
 
 
-def test_failed_object_is_counted_apart_only_with_keep_last_failed():
-    failed = job(failed=ago(9))
+@pytest.mark.parametrize(
+    ("outcome", "fields", "kept", "group"),
+    [
+        (Outcome.SUCCEEDED, {"keepLast": 3}, 3, "succeeded"),
+        (Outcome.FAILED, {"keepLast": 3}, 3, "failed"),
+        (None, {"keepLast": 3}, 3, "unknown"),
+        (Outcome.SUCCEEDED, {"keepLast": 3, "keepLastFailed": 5}, 3, "succeeded"),
+        (Outcome.FAILED, {"keepLast": 3, "keepLastFailed": 5}, 5, "failed"),
+        (None, {"keepLast": 3, "keepLastFailed": 5}, 5, "unknown"),
+        (None, {"keepLastFailed": 5}, 5, "unknown"),
+        *((one, {"keepLast": 3, "keepLastOutcomes": "together"}, 3, None) for one in OUTCOMES),
+    ],
+)
+def test_outcomes_are_counted_apart_or_together(outcome, fields, kept, group):
+    context = Context(rules(ttl="0s", **fields), plain_namespace("ci"))
+    decision = decide(numbered(1), JOB, NOW, context, finish=Finish(True, ago(99), outcome))
+    ranked = not_none(find_ranked(ref_of(numbered(1)), decision.reason, decision.facts))
 
-    assert ranked_of(failed, keepLast=3, keepLastFailed=1).group[5]
-    assert not ranked_of(failed, keepLast=3).group[5]
+    assert (ranked.kept, ranked.group[5]) == (kept, group)
 
 
 @pytest.mark.parametrize(

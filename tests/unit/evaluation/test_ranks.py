@@ -48,7 +48,7 @@ async def test_rank_of_equal_finish_times_is_by_uid(bench):
 
 
 async def test_rank_counts_failed_objects_apart(bench):
-    bench.policy = rules(ttl="0s", keepLast=1, keepLastFailed=1)
+    bench.policy = rules(ttl="0s", keepLast=1)
     for number, how in enumerate(("complete", "failed", "complete", "failed")):
         bench.cluster.put(named(number, **{how: ago(10 - number)}))
 

@@ -157,6 +157,30 @@ def test_history_limits_of_the_pruner_count_each_outcome_apart(tmp_path: Path) -
     }
 
 
+HISTORY = {"match": {"kinds": ["pipelineruns"]}, "ttl": "0s", "keepLastBy": {"label": "tekton.dev/pipeline"}}
+
+
+def test_recipe_of_a_history_limit_keeps_as_many_runs_of_each_outcome(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(json.dumps({"rules": [{"name": "history", **HISTORY, "keepLast": 5}]}))
+    runs = [pipeline_run(f"run-{hour}", f"2026-11-26T{hour:02}:00:00Z", failed=hour >= 6) for hour in range(12)]
+
+    expired = [name for name, reason in reasons(policy, runs, tmp_path).items() if reason == "expired"]
+    assert expired == ["run-0", "run-6"]
+
+
+def test_pruner_of_the_operator_counts_all_outcomes_together(tmp_path: Path) -> None:
+    config = {"apiVersion": "operator.tekton.dev/v1alpha1", "kind": "TektonConfig", "metadata": {"name": "config"}}
+    config["spec"] = {"pruner": {"keep": 2, "resources": ["pipelinerun"], "prune-per-resource": True}}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(import_text("tekton-pruner", tmp_path, config).stdout)
+    runs = [pipeline_run(f"run-{hour}", f"2026-11-26T0{hour}:00:00Z", failed=hour >= 2) for hour in range(4)]
+
+    assert set(yaml.safe_load(policy.read_text())["rules"][0]) >= {"keepLast", "keepLastOutcomes"}
+    expected = {"run-0": "expired", "run-1": "expired", "run-2": "kept-last", "run-3": "kept-last"}
+    assert reasons(policy, runs, tmp_path) == expected
+
+
 def test_history_limit_of_a_pipeline_counts_its_runs_alone(tmp_path: Path) -> None:
     entries = {"pipelineRuns": [{"name": "build", "historyLimit": 1}]}
     own = config_map("tekton-pruner-namespace-spec", "ns-config", json.dumps(entries))

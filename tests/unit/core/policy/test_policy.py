@@ -93,6 +93,11 @@ def test_policy_without_limits_limits_nothing():
         (ruled(when=7), "rules.0.when", "expected a CEL expression, got 7"),
         (ruled(keepLast=0), "rules.0.keepLast", "greater than or equal to 1"),
         (ruled(keepLastBy="owner"), "rules.0", "keepLastBy: expected keepLast or keepLastFailed beside it"),
+        *(
+            (ruled(keepLastOutcomes="together", **fields), "rules.0", "keepLastOutcomes: expected keepLast, and no")
+            for fields in ({}, {"keepLastFailed": 1}, {"keepLast": 1, "keepLastFailed": 1})
+        ),
+        (ruled(keepLast=1, keepLastOutcomes="one"), "rules.0.keepLastOutcomes", "'apart' or 'together'"),
         (ruled(keepLast=1, keepLastBy="name"), "rules.0.keepLastBy", "got 'name'"),
         (ruled(keepLast=1, keepLastBy={"label": ""}), "rules.0.keepLastBy", "expected owner, namespace"),
         (ruled(maxCount=0), "rules.0.maxCount", "greater than or equal to 1"),
