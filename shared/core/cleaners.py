@@ -1,12 +1,14 @@
-"""List the other tools that delete, recreate or keep an object, for `explain`; no decision depends on them.
+"""List the other tools that delete, recreate or keep an object, for `explain`.
 
-Kind rules list the cleaners and finalizers of one kind. This module lists those of any kind.
+No decision depends on them, except on dispatchers and appliers. Kind rules list the cleaners and finalizers of one
+kind. This module lists those of any kind.
 """
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
+from shared.core.appliers import find_applier
 from shared.core.dispatchers import find_dispatcher
 from shared.core.kinds.predicates import Predicate, UnknownShapeError, holds
 from shared.core.kinds.rule import Cleaner, KindRule
@@ -18,9 +20,6 @@ _HELM = Predicate(
         Predicate(annotation="meta.helm.sh/release-name"),
         Predicate(label="app.kubernetes.io/managed-by", values=("Helm",)),
     )
-)
-_ARGO_CD = Predicate(
-    any=(Predicate(annotation="argocd.argoproj.io/tracking-id"), Predicate(label="argocd.argoproj.io/instance"))
 )
 
 CLEANERS = (
@@ -41,24 +40,9 @@ CLEANERS = (
         "runs, Helm waits for its end",
     ),
     Cleaner(
-        name="Argo CD",
-        when=_ARGO_CD,
-        does="creates it again if its Application has selfHeal, and prunes it once it is no longer in Git",
-    ),
-    Cleaner(
         name="Argo CD's hooks",
         when=Predicate(annotation="argocd.argoproj.io/hook"),
         does="deletes it as argocd.argoproj.io/hook-delete-policy says, by default before the hook runs again",
-    ),
-    Cleaner(
-        name="Flux",
-        when=Predicate(label="kustomize.toolkit.fluxcd.io/name"),
-        does="creates it again at its Kustomization's next interval, and prunes it once it is no longer in the source",
-    ),
-    Cleaner(
-        name="Flux's Helm releases",
-        when=Predicate(label="helm.toolkit.fluxcd.io/name"),
-        does="owns it by a HelmRelease, which creates it again if it detects drift, or at the next upgrade",
     ),
     Cleaner(
         name="OLM",
@@ -119,6 +103,8 @@ def find_cleaners(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
     if (dispatcher := find_dispatcher(obj)) is not None:
         does = f"sent it here, and deletes it once it has read its result; if it is gone before, {dispatcher.does}"
         yield dispatcher.name, does
+    if (applier := find_applier(obj)) is not None:
+        yield applier.name, applier.does
     present = _present(obj)
     about_all = (one for one, marks in _MARKED if not (marks and marks.isdisjoint(present)))
     for cleaner in (*rule.cleaners, *about_all):

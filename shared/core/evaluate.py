@@ -3,15 +3,18 @@
 A hold keeps the object. Otherwise the first source that sets a TTL takes precedence: the object's annotations, the TTL
 field of its kind, the TTL that it inherits from an object to which it refers, the policy rules in order, the defaults
 of its namespace. The namespace's max-ttl shortens every TTL except `never`. A rule's minAge and the number of newest
-objects that a rule keeps apply to every TTL. An object that has to be archived is kept until it is.
+objects that a rule keeps apply to every TTL. An object that another cluster sent is kept, and so is an object that a
+controller would create again, if its TTL comes from a policy or its namespace. An object that has to be archived is
+kept until it is.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from shared.core.appliers import Applier, find_applier
 from shared.core.archive.gate import apply_gate
 from shared.core.case import Case, is_of_kind
 from shared.core.dispatchers import Dispatcher, find_dispatcher
@@ -73,29 +76,51 @@ def _evaluate_finished(case: Case, own: Ttl | None, *, may_be_early: bool) -> Ev
     namespace, finish = case.namespace, case.finish
     candidates = case.context.policy.candidates(case.rule)
     ruling, dispatcher = NO_RULING, find_dispatcher(case.obj)
+    applier = find_applier(case.obj) if candidates or own is None else None
     # An unread object may set a TTL that is longer than the next source's.
     is_unread = own is None and case.inherited is None and find_ttl_source(case.obj, case.rule.ttl) is not None
-    has_ttl, dispatched = own is not None or is_unread, dispatcher is not None
+    has_ttl, dispatched, recreated = own is not None or is_unread, dispatcher is not None, applier is not None
     try:
         if candidates:
             subject = Subject(case.obj, finish.outcome, namespace, get_text(case.obj, "metadata.namespace"))
-            ruling = apply_rules(subject, candidates, has_ttl=has_ttl, dispatched=dispatched)
+            ruling = apply_rules(subject, candidates, has_ttl=has_ttl, dispatched=dispatched, recreated=recreated)
     except NamespaceUnreadError:
         return Reason.NAMESPACE_UNREAD, Facts(finish, own, own.due_at(finish.at) if own else None)
     except UnreadableRuleError as error:
         return Reason.INVALID_POLICY, Facts(finish, own, problem=str(error), unanswered=error.source)
     if is_unread:
         return Reason.INHERITED_UNREAD, Facts(finish, keep_last_rule=ruling.keep_last_rule, group=ruling.group)
-    if ruling.deletes_dispatched:
-        dispatcher = None
+    makers = _Makers(
+        dispatcher=None if ruling.deletes_dispatched else dispatcher,
+        applier=None if ruling.deletes_recreated else applier,
+    )
     max_ttl = namespace.max_ttl if namespace is not None else None
-    find = partial(_find, case, ruling, dispatcher=dispatcher, fallback=own or _default_ttl(case), max_ttl=max_ttl)
+    find = partial(_find, case, ruling, makers=makers, fallback=own or _default_ttl(case), max_ttl=max_ttl)
     reason, facts = find(None)
     # A rule whose `never` begins with an age keeps the object from then on; a limit may make it due before.
     is_never_later = reason is Reason.NEVER and not ruling.is_steady
     if may_be_early and (reason in (None, Reason.NO_TTL) or is_never_later):
         return _evaluate_early(case, ruling, find, (reason, facts))
     return reason, facts
+
+
+@dataclass(frozen=True, slots=True)
+class _Makers:
+    """Who made the object, unless a policy rule allows the deletion: each would make it again.
+
+    Attributes:
+        dispatcher: The dispatcher that sent it here.
+        applier: The controller that applies it.
+    """
+
+    dispatcher: Dispatcher | None
+    applier: Applier | None
+
+    def reason_to_keep(self, ttl: Ttl) -> Reason | None:
+        """The reason to keep an object that is due by a TTL."""
+        if self.dispatcher is not None:
+            return Reason.DISPATCHED
+        return Reason.RECREATED if self.applier is not None and ttl.origin in ("policy", "namespace") else None
 
 
 def _default_ttl(case: Case) -> Ttl | None:
@@ -109,13 +134,13 @@ def _find(  # noqa: PLR0913 - all that sets when an object is due
     ruling: Ruling,
     early: RuleTtl | None,
     *,
-    dispatcher: Dispatcher | None,
+    makers: _Makers,
     fallback: Ttl | None,
     max_ttl: timedelta | None,
 ) -> Evaluated:
     """The reason and the facts with a limit that takes effect, or with none."""
     due = find_due(ruling, fallback, finished_at=case.finish.at, max_ttl=max_ttl, early=early)
-    reason = _reason_to_keep(case, due, ruling, dispatcher=dispatcher)
+    reason = _reason_to_keep(case, due, ruling, makers)
     facts = Facts(
         case.finish,
         ttl=due.ttl,
@@ -126,7 +151,7 @@ def _find(  # noqa: PLR0913 - all that sets when an object is due
         moved_by=due.moved_by,
         owner=get_controller(case.obj) if reason is Reason.OWNER_UNFINISHED else None,
         newer=case.context.newer if ruling.keep_last_rule is not None else None,
-        dispatcher=dispatcher,
+        dispatcher=makers.dispatcher,
         count_rule=ruling.count_rule,
         count_group=ruling.count_group,
         counted=case.context.counted if ruling.count_rule is not None else None,
@@ -169,15 +194,15 @@ def _evaluate_early(case: Case, ruling: Ruling, find: Callable[[RuleTtl], Evalua
     return reason, replace(facts, unread=tuple(unread)) if unread else facts
 
 
-def _reason_to_keep(case: Case, due: Due, ruling: Ruling, *, dispatcher: Dispatcher | None) -> Reason | None:
+def _reason_to_keep(case: Case, due: Due, ruling: Ruling, makers: _Makers) -> Reason | None:
     if due.ttl is None:
         # An unread namespace may set a default TTL. A default needs a finish time, and never applies to opt-in kinds.
         may_default = case.namespace is None and case.finish.at is not None and not case.rule.opt_in
         return Reason.NAMESPACE_UNREAD if may_default else Reason.NO_TTL
     if due.at is None:
         return Reason.NEVER if due.ttl.is_never else Reason.FINISH_TIME_UNKNOWN
-    if dispatcher is not None:
-        return Reason.DISPATCHED
+    if (reason := makers.reason_to_keep(due.ttl)) is not None:
+        return reason
     if case.namespace is None:
         return Reason.NAMESPACE_UNREAD
     if case.is_kept_by_owner(due):

@@ -119,6 +119,13 @@ class Reason(StrEnum):
 
     Set the TTL on the original, or allow the deletion by a policy rule with `onDispatched: delete`.
     """
+    RECREATED = "recreated"
+    """A controller such as Argo CD or Flux applies the object, and would create it again: its work would be done again.
+    The TTL, limit or deadline comes from a policy or a namespace.
+
+    Set a TTL in the manifest that the controller applies, have a hook do the work, or allow the deletion by a policy
+    rule with `onRecreated: delete`.
+    """
     AGGREGATED_API = "aggregated-api"
     """An aggregated API server serves the kind, or may serve it, and may ignore the preconditions of a DELETE.
 

@@ -7,8 +7,10 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from shared.core.appliers import APPLIERS
 from shared.core.capacity import NO_PRESSURE, WITHIN_COUNT, Counted, QuotaPressure, QuotaUsage
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.dispatchers import DISPATCHERS
 from shared.core.finish import finish_of
 from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.objects import format_instant
@@ -48,6 +50,9 @@ limits = st.fixed_dictionaries(
         | ({"notBefore": durations} if "whenQuotaAbove" in fields else {})
     )
 )
+about_makers = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(["onDispatched", "onRecreated"], st.sampled_from(["keep", "delete"]))
+)
 ANY = {"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}
 
 
@@ -73,7 +78,7 @@ def policy_rules(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         rule |= draw(limits)
     if "age" not in match:
-        rule |= draw(st.sampled_from([{}, {"onDispatched": "keep"}, {"onDispatched": "delete"}]))
+        rule |= draw(about_makers)
     if "ttl" in rule:
         rule |= {"onOwned": draw(st.sampled_from(["keep", "delete"]))}
     return rule
@@ -140,6 +145,8 @@ def jobs_of_their_time(draw: st.DrawFn) -> dict[str, Any]:
     return having(obj, "metadata.labels", {"app": draw(st.sampled_from(["x", "y"]))})
 
 
+MARKS = {one.label: "" for one in APPLIERS if one.label} | {one.label: one.value for one in DISPATCHERS if one.label}
+marks = st.sets(st.sampled_from(sorted(MARKS)), min_size=1).map(lambda labels: {one: MARKS[one] for one in labels})
 finished_jobs = jobs_of_their_time()
 anything_finished = objects | finished_jobs
 
@@ -188,6 +195,15 @@ class TestDecisions:
         held = having(obj, "metadata.annotations", {"ttlafterfinished.dev/hold": "why"})
 
         assert isinstance(decide(held, of_its_kind(held), now, context), Ignore)
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, marks=marks, now=recent_instants)
+    def test_mark_of_a_maker_makes_no_object_due(self, obj, context, marks, now):
+        """A label that a person sets can keep an object, and never delete one."""
+        marked = having(obj, "metadata.labels", {**obj["metadata"]["labels"], **marks})
+
+        if isinstance(decide(marked, JOB, now, context), Expire):
+            assert isinstance(decide(obj, JOB, now, context), Expire)
 
 
 class TestPrecedence:

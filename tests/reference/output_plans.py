@@ -108,6 +108,7 @@ class PolicyComparison(Output):
     kinds: list[ComparedRow]
     namespaces: list[ComparedRow]
     unanswered: list[Unanswered]
+    recreated: Both
     changes: list[Change]
     limit: Limit
     safeguards: list[str]

@@ -1,6 +1,7 @@
 """Every reason for which an object is kept, waits, or is deleted."""
 
 from shared.cli.deleters.obstacles import ObstacleReason
+from shared.core.appliers import APPLIERS
 from shared.core.dispatchers import DISPATCHERS
 from shared.core.facts import Reason
 from shared.ports import HandlingReason, Verdict
@@ -11,6 +12,7 @@ from tests.reference.texts import code, fill, members, table
 def render():
     """The page."""
     dispatchers = [(one.name, _mark(one), one.does) for one in DISPATCHERS]
+    appliers = [(one.name, "; ".join(_marks(one)), ", ".join(map(code, one.hooks)), one.does) for one in APPLIERS]
     return fill(
         "reasons",
         decisions=_table(Reason),
@@ -18,6 +20,7 @@ def render():
         handling=_table(HandlingReason),
         obstacles=table(("Reason", "Meaning", "What to do"), sorted(_rows(ObstacleReason))),
         dispatchers=table(("Dispatcher", "Mark", "After an early deletion"), dispatchers),
+        appliers=table(("Controller", "Mark", "Not on", "After a deletion"), appliers),
         verdicts=table(("Verdict", "Meaning"), [(code(one), *texts) for one, texts in members(Verdict)]),
     )
 
@@ -28,6 +31,16 @@ def _table(reasons):
 
 def _rows(reasons):
     return [(code(one), *texts) for one, texts in members(reasons)]
+
+
+def _marks(applier):
+    """The marks of an object that a controller applies; one of them is enough."""
+    if applier.annotation:
+        yield f"annotation {code(applier.annotation)}"
+    if applier.label:
+        yield f"label {code(applier.label)}"
+    if applier.managers:
+        yield f"field manager {' or '.join(code(one) for one in applier.managers)}"
 
 
 def _mark(dispatcher):

@@ -30,6 +30,7 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.INHERITED_UNREAD: "allow `get` on the kind of that object, or set a TTL on this one: {set}",
     Reason.OWNER_UNFINISHED: "wait until the owner finishes, or ignore the owner: {disown}",
     Reason.DISPATCHED: "wait for the cluster that dispatched it, or allow it in a policy rule: `onDispatched: delete`",
+    Reason.RECREATED: "set a TTL in the manifest that it applies, or allow it in a policy rule: `onRecreated: delete`",
     Reason.AGGREGATED_API: "grant `list` on apiservices, or write a kind rule with `preconditions: honoured`",
     Reason.KEPT_LAST: "wait: it is deleted after enough newer objects have finished",
     Reason.UNKNOWN_SHAPE: "{kinds} shows the rule of its kind; a kind rule that you write replaces it",

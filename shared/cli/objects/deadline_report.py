@@ -29,6 +29,7 @@ STOP_WORDS = {
     Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
     Reason.OWNER_UNFINISHED: "its controller owner has not finished, or the owner's state is unknown",
     Reason.DISPATCHED: "another cluster dispatched it here",
+    Reason.RECREATED: "it would be deleted at its deadline, and the controller that applies it would create it again",
     Reason.AGGREGATED_API: "an aggregated API server serves its kind, or may serve it, and may ignore preconditions",
     Reason.UNKNOWN_SHAPE: "its kind or the shape of its status is unknown",
     Reason.NO_DEADLINE: "no source sets a deadline",

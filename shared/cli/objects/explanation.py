@@ -65,6 +65,7 @@ _REASON_LINES = {
     Reason.NEVER_FINISHES: "kind",
     Reason.OWNER_UNFINISHED: "owner",
     Reason.DISPATCHED: "others",
+    Reason.RECREATED: "others",
     Reason.KEPT_LAST: "keepLast",
     Reason.OVER_COUNT: "maxCount",
     Reason.OVER_QUOTA: "quota",
@@ -86,6 +87,7 @@ _DEPENDS_ON_POLICY = (
     Reason.OVER_COUNT,
     Reason.OVER_QUOTA,
     Reason.NOT_ARCHIVED,
+    Reason.RECREATED,
 )
 """The reasons that another policy may change."""
 

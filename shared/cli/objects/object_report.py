@@ -58,6 +58,7 @@ WORDS = {
     Reason.FINISH_TIME_UNKNOWN: "it has finished, but its finish time is unknown",
     Reason.OWNER_UNFINISHED: "its controller owner has not finished, or the owner's state is unknown",
     Reason.DISPATCHED: "another cluster dispatched it here, and must read its result first",
+    Reason.RECREATED: "its TTL comes from a policy or its namespace, and a controller would create it again",
     Reason.AGGREGATED_API: "an aggregated API server serves its kind, or may serve it, and may ignore preconditions",
     Reason.EXEMPT: "annotation ttlafterfinished.dev/exempt is set on its namespace",
     Reason.INVALID_POLICY: "its namespace or the policy has an invalid setting",

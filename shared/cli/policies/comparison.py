@@ -14,7 +14,7 @@ from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import is_ahead
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.decide import Decision, Expire, Ignore, Wait, find_fate
+from shared.core.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
 from shared.evaluation.batch import BatchResult
 
 
@@ -103,6 +103,15 @@ class Comparison:
             if new:
                 counts[new].new += 1
         return dict(sorted(counts.items(), key=lambda item: (-item[1].new, item[0])))
+
+    @cached_property
+    def recreated(self) -> Count:
+        """How many objects are kept, and not stopped, because a controller would create them again."""
+        counts = [
+            sum(Reason.RECREATED in (one.decisions[n].reason, one.stops[n].reason) for one in self.objects)
+            for n in range(2)
+        ]
+        return Count(*counts)
 
     @cached_property
     def changed(self) -> Sequence[BatchResult]:

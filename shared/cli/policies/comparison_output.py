@@ -59,6 +59,10 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
         _print_rest(console, len(rows), most)
     for name, count in comparison.unanswered.items():
         console.print(f"{escape(printable(name))} has no TTL for {_cell(count)} objects, which are kept: see `explain`")
+    recreated = comparison.recreated
+    if recreated.in_force or recreated.new:
+        how = "a policy rule with `onRecreated: delete` deletes them"
+        console.print(f"kept, since a controller such as Argo CD or Flux creates them again: {_cell(recreated)}; {how}")
     changed = comparison.changed
     if changed:
         console.print(_changes(islice(changed, most), console.width))
@@ -155,9 +159,8 @@ def as_document(
         "rules": list(_rows("rule", comparison.rules)),
         "kinds": list(_rows("kind", comparison.kinds)),
         "namespaces": list(_rows("namespace", comparison.namespaces)),
-        "unanswered": [
-            {"rule": name, "inForce": count.in_force, "new": count.new} for name, count in comparison.unanswered.items()
-        ],
+        "unanswered": [{"rule": name, **_as_counts(count)} for name, count in comparison.unanswered.items()],
+        "recreated": _as_counts(comparison.recreated),
         "changes": [_change(one) for one in comparison.changed],
         "limit": {
             "dueNow": warning.due_now,
@@ -173,7 +176,11 @@ def as_document(
 
 
 def _counts(row: Row) -> dict[str, dict[str, int]]:
-    return {term: {"inForce": count.in_force, "new": count.new} for term, count in row.items()}
+    return {term: _as_counts(count) for term, count in row.items()}
+
+
+def _as_counts(count: Count) -> dict[str, int]:
+    return {"inForce": count.in_force, "new": count.new}
 
 
 def _rows(field: str, rows: Mapping[str, Row]) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from shared.core.appliers import find_applier
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
 from shared.core.case import Case, is_of_kind
 from shared.core.deadlines.deadline import ON_DEADLINE, Deadline, InvalidDeadlineError, annotated_deadline
@@ -131,6 +132,17 @@ class _Running:
             return str(error)
         return f"{archiving.source} has it archived when it finishes; set onDeadline: stop" if archiving else ""
 
+    def is_recreated(self, facts: Facts) -> bool:
+        """Return whether a policy would delete the object, and its controller would then create it again.
+
+        Only a policy rule or the object itself has `onDeadline: delete`.
+        """
+        rule = facts.policy_rule
+        is_by_policy = facts.active.deletes and ON_DEADLINE not in self.case.annotations
+        if not is_by_policy or (rule is not None and rule.on_recreated == "delete"):
+            return False
+        return find_applier(self.case.obj) is not None
+
     def is_kept_by_owner(self, facts: Facts) -> bool:
         """Return whether an unfinished owner is the right object to stop: the object's own annotation did not ask."""
         active, rule = facts.active, facts.policy_rule
@@ -195,10 +207,12 @@ def _reason_to_leave(running: _Running, facts: Facts) -> Evaluated:
 
 
 def _reason_beside(running: _Running, facts: Facts) -> Evaluated:
-    """The first reason beside the object to leave it alone: another cluster, its namespace, its owner, its server."""
+    """The first reason beside the object to leave it alone: who made it, its namespace, its owner, its server."""
     case = running.case
     if (dispatcher := find_dispatcher(case.obj)) is not None:
         return Reason.DISPATCHED, replace(facts, dispatcher=dispatcher)
+    if running.is_recreated(facts):
+        return Reason.RECREATED, facts
     if case.namespace is None:
         return Reason.NAMESPACE_UNREAD, facts
     if running.is_kept_by_owner(facts):

@@ -29,6 +29,7 @@ A policy is one YAML file:
         activeDeadline: 6h           # how long an unfinished object may run; or never. Not with age
         onDeadline: delete           # what is done then; stop is the default
         onDispatched: delete         # if another cluster sent the object here; keep is the default. Not with age
+        onRecreated: delete          # if Argo CD, Flux or the like creates it again; keep is the default. Not with age
         keepLast: 3                  # the newest of a group that succeeded are kept, and as many that failed
         keepLastFailed: 5            # that many failed ones, instead of as many as keepLast
         keepLastOutcomes: apart      # the default; with together, one number for all outcomes. Not with keepLastFailed
@@ -44,10 +45,10 @@ A policy is one YAML file:
 
 If a field should not limit a rule, leave it out: an empty list or mapping is rejected, except for `owners` and `rules`.
 
-minAge, keepLast, keepLastFailed, onDispatched, maxCount, whenQuotaAbove and archive apply to every object that
-matches, whichever source sets its TTL. A rule without a ttl sets only these. If several rules match, the largest
+minAge, keepLast, keepLastFailed, onDispatched, onRecreated, maxCount, whenQuotaAbove and archive apply to every object
+that matches, whichever source sets its TTL. A rule without a ttl sets only these. If several rules match, the largest
 minAge counts. The first rule with keepLast or keepLastFailed counts, and so do the first with onDispatched, with
-maxCount, with whenQuotaAbove, and with archive.
+onRecreated, with maxCount, with whenQuotaAbove, and with archive.
 
 audit changes no precedence: a rule with audit that sets the TTL, the deadline or the archive of an object applies, and
 the rules after it do not. The object is then kept, and reported once it is due. If only a limit of a rule with audit

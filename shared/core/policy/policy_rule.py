@@ -111,6 +111,12 @@ class PolicyRule(RuleModel):
         description="Whether an object is deleted that another cluster sent here. The default is keep. It cannot be "
         "combined with match.age.",
     )
+    on_recreated: Literal["keep", "delete"] | None = Field(
+        default=None,
+        description="Whether a TTL, limit or deadline of a policy or a namespace deletes an object that a controller, "
+        "such as Argo CD or Flux, creates again. The default is keep. Of the rules that match, the first with "
+        "onRecreated counts; at a deadline, the rule that sets it. It cannot be combined with match.age.",
+    )
     active_deadline: AnyDeadline | None = Field(
         default=None,
         description="How long an unfinished object may run, from its start or its last resume: a duration or never. "
@@ -168,7 +174,8 @@ class PolicyRule(RuleModel):
     @property
     def constrains(self) -> bool:
         """Return whether it has a field that applies whichever source sets the TTL."""
-        return self.counts or self.limits or self.min_age is not None or self.on_dispatched is not None
+        is_about_makers = self.on_dispatched is not None or self.on_recreated is not None
+        return self.counts or self.limits or self.min_age is not None or is_about_makers
 
     @property
     def limits(self) -> bool:

@@ -20,7 +20,7 @@ def check_rule(rule: "PolicyRule") -> None:
         return
     if rule.ttl is None and rule.active_deadline is None and rule.archive is None and not rule.constrains:
         fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge, onDispatched"
-        fields += ", archive and unused"
+        fields += ", onRecreated, archive and unused"
         raise ValueError(f"expected at least one of {fields}")
     if rule.on_deadline and rule.active_deadline is None:
         raise ValueError("onDeadline: expected an activeDeadline beside it")
@@ -48,8 +48,9 @@ def _check_age(rule: "PolicyRule") -> None:
         return
     if rule.active_deadline is not None:
         raise ValueError("activeDeadline: expected no age in match; the deadline counts from the start")
-    if rule.on_dispatched:
-        raise ValueError("onDispatched: expected no age in match; set minAge to keep such objects for a time")
+    if rule.on_dispatched or rule.on_recreated:
+        name = "onDispatched" if rule.on_dispatched else "onRecreated"
+        raise ValueError(f"{name}: expected no age in match; set minAge to keep such objects for a time")
     if rule.archive is not None:
         raise ValueError("archive: expected no age in match; objects are archived when they finish")
 

@@ -61,7 +61,8 @@ class Ruling:
         count_rule: The first rule whose maxCount limits the object, whatever its `age`.
         count_group: The group of that rule to which the object belongs.
         quota_rule: The first rule whose whenQuotaAbove applies to the object, whatever its `age`.
-        deletes_dispatched: Whether an object that another cluster sent here may be deleted.
+        deletes_dispatched: Whether an object that another cluster sent here may be deleted; None if no rule says so.
+        deletes_recreated: Whether an object that a controller creates again may be deleted; None if no rule says so.
         is_steady: Whether the rules in force never change over time.
     """
 
@@ -72,12 +73,26 @@ class Ruling:
     count_rule: PolicyRule | None = None
     count_group: str = ""
     quota_rule: PolicyRule | None = None
-    deletes_dispatched: bool = False
+    deletes_dispatched: bool | None = None
+    deletes_recreated: bool | None = None
     is_steady: bool = True
+
+    def may_set_dispatched(self, rule: PolicyRule) -> bool:
+        """Return whether a rule decides about dispatched objects, and no rule before it did."""
+        return self.deletes_dispatched is None and rule.on_dispatched is not None
+
+    def may_set_recreated(self, rule: PolicyRule) -> bool:
+        """Return whether a rule decides about objects that a controller creates again, and no rule before it did."""
+        return self.deletes_recreated is None and rule.on_recreated is not None
 
 
 def apply_rules(
-    subject: Subject, candidates: tuple[Candidate, ...], *, has_ttl: bool, dispatched: bool = False
+    subject: Subject,
+    candidates: tuple[Candidate, ...],
+    *,
+    has_ttl: bool,
+    dispatched: bool = False,
+    recreated: bool = False,
 ) -> Ruling:
     """Apply the rules that match the kind to one object.
 
@@ -86,6 +101,7 @@ def apply_rules(
         candidates: The rules that match its kind, in order.
         has_ttl: Whether the object itself sets a TTL, so that no rule does.
         dispatched: Whether another cluster sent the object here.
+        recreated: Whether a controller creates the object again.
 
     Raises:
         UnreadableRuleError: A rule that may matter has no result for this object.
@@ -98,12 +114,13 @@ def apply_rules(
         ttl = None if has_ttl else candidate.ttls.get(outcome)
         rule = candidate.rule
         counts = ruling.keep_last_rule is None and outcome in candidate.kept
-        is_about_dispatched = dispatched and rule.on_dispatched is not None
-        is_needed = ttl is not None or rule.min_age is not None or counts or is_about_dispatched or candidate.limits
+        is_about_maker = (dispatched and ruling.may_set_dispatched(rule)) or (
+            recreated and ruling.may_set_recreated(rule)
+        )
+        is_needed = ttl is not None or rule.min_age is not None or counts or is_about_maker or candidate.limits
         if not is_needed or not matches(candidate, subject):
             continue
-        if is_about_dispatched:
-            ruling.deletes_dispatched, dispatched = rule.on_dispatched == "delete", False
+        _apply_makers(ruling, rule)
         since = ALWAYS if rule.match.age is None else _since(rule, rule.match.age, subject)
         ruling.is_steady = ruling.is_steady and since is ALWAYS
         if ttl is not None:
@@ -115,6 +132,13 @@ def apply_rules(
             ruling.keep_last_rule, ruling.group = rule, _group(rule, "keepLastBy", rule.keep_last_by, subject)
         _apply_limits(ruling, candidate, subject)
     return ruling
+
+
+def _apply_makers(ruling: Ruling, rule: PolicyRule) -> None:
+    if ruling.may_set_dispatched(rule):
+        ruling.deletes_dispatched = rule.on_dispatched == "delete"
+    if ruling.may_set_recreated(rule):
+        ruling.deletes_recreated = rule.on_recreated == "delete"
 
 
 def _apply_limits(ruling: Ruling, candidate: Candidate, subject: Subject) -> None:

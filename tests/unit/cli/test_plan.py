@@ -71,7 +71,9 @@ async def compare(cluster, new, in_force=NO_POLICY):
     return Comparison((await look(cluster, in_force, new)).objects)
 
 
+MARK = {"kustomize.toolkit.fluxcd.io/name": "apps"}
 FLEET = [
+    having(a_job(19, complete=ago(70)), "metadata.labels", MARK),
     *(a_job(n, complete=ago(100 * n + 1)) for n in range(8)),
     *(a_job(n, place="other", failed=ago(10 * n)) for n in range(8)),
     a_job(20),
@@ -329,11 +331,25 @@ async def test_comparison_as_json_is_complete():
             }
         ],
         "unanswered": [],
+        "recreated": {"inForce": 0, "new": 0},
         "limit": {"dueNow": 0, "stoppedNow": 0, "archivedFirst": 0, "limit": 1000, "isExceeded": False},
         "safeguards": ["c"],
         "deadlines": [],
         "archives": [],
     }
+
+
+async def test_objects_that_a_controller_creates_again_are_counted_apart(capsys):
+    applied = (having(a_job(n, complete=ago(60)), "metadata.labels", MARK) for n in (1, 2))
+    cluster = cluster_of(*applied, a_job(3, complete=ago(60)))
+    comparison = await compare(cluster, policy_of({"ttl": "1s"}))
+    file = StringIO()
+    show(Console(width=200, file=file), comparison, everything=False)
+
+    assert (comparison.recreated, comparison.totals[Term.NOW]) == (Count(0, 2), Count(0, 1))
+    assert "such as Argo CD or Flux creates them again: 2 (+2); a policy rule" in file.getvalue()
+    print_plan((await look(cluster, policy_of({"ttl": "1s"}))).objects)
+    assert "kept, by reason: 2 recreated\n" in capsys.readouterr().out
 
 
 async def test_object_that_is_due_within_a_window_is_counted():
