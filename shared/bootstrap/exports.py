@@ -14,8 +14,12 @@ EXPORT_SECONDS_MAX = 5.0
 """How long the end of a process waits for the last export: a receiver that is away must not hold it up."""
 
 
-def start_exports(process: Process) -> Callable[[], Awaitable[None]]:
+def start_exports(process: Process, *, function: str = "") -> Callable[[], Awaitable[None]]:
     """Start to send traces and metrics, as the settings say; call it after `serve_metrics`.
+
+    Args:
+        process: Has the settings and the metrics.
+        function: The function of this process, which is the default of `service.name`; empty for `run` and `watch`.
 
     Returns:
         A function that sends what was not sent yet, and ends the exports.
@@ -29,7 +33,7 @@ def start_exports(process: Process) -> Callable[[], Awaitable[None]]:
     if settings.otlp_protocol not in ("", "http/protobuf"):
         raise SettingsError(f"OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got {settings.otlp_protocol!r}")
     try:
-        flushes = _start(process, settings)
+        flushes = _start(process, settings, function)
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
@@ -45,11 +49,11 @@ def start_exports(process: Process) -> Callable[[], Awaitable[None]]:
     return end
 
 
-def _start(process: Process, settings: Settings) -> Sequence[Callable[[], None]]:
+def _start(process: Process, settings: Settings, function: str) -> Sequence[Callable[[], None]]:
     """Start what the settings say; return what sends the rest."""
     from shared.adapters.tracing.resource import build_resource  # noqa: PLC0415 - only with an endpoint
 
-    resource, flushes = build_resource(settings.function), list[Callable[[], None]]()
+    resource, flushes = build_resource(function), list[Callable[[], None]]()
     if settings.sends_traces:
         from shared.adapters.tracing.otel_tracer import OtelTracer  # noqa: PLC0415 - as above
 

@@ -55,7 +55,7 @@ def start(*needs: Callable[[Process], object]) -> Process:
         settings = read_settings()
         process = build(read_config(settings, admit=build_admission(settings)))
         serve_metrics(process)
-        end_exports = start_exports(process)
+        end_exports = start_exports(process, function=settings.function)
         for need in needs:
             need(process)
     except TtlError as error:

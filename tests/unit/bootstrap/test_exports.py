@@ -111,3 +111,17 @@ async def test_metrics_are_pushed_without_a_port_and_traces_are_not_sent(monkeyp
 
     assert receiver.metrics["ttl_events_total"].sum.data_points[0].as_double == 1
     assert receiver.resources[0]["service.name"] == "ttl-after-finished"
+
+
+@pytest.mark.parametrize(("function", "name"), [("", "ttl-after-finished"), ("expire", "expire")])
+async def test_only_a_process_of_one_function_is_named_after_it(monkeypatch, function, name):
+    """`run` inherits FUNCTION_TARGET if the shell, or the program that starts it, has set the variable."""
+    with receiving() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{receiver.url}/v1/metrics")
+        endpoint = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{receiver.url}/v1/metrics"}
+        process = process_of(**endpoint, FUNCTION_TARGET="timers")
+        end = start_exports(process, function=function)
+        process.config.metrics.answered("schedule", 204)
+        await end()
+
+    assert receiver.resources[0]["service.name"] == name
