@@ -66,10 +66,13 @@ verify: ## all tests there are, with real servers, a cluster and the image's Pyt
 
 # A test that failed runs once more, alone; FLAKY lists those that passed then. Tests whose promise is a time run alone.
 real: FLAKY := flaky-tests.txt
+# Both halves run, whatever the first one finds.
 real: $(READY) ## all tests that `make test` leaves out, but the end-to-end tests
 	@rm -f $(FLAKY)
-	@$(BIN)/python -m tests.verify --flaky $(FLAKY) -- $(PARALLEL) -m "verify and not realtime" $(REAL) $(DETERMINISTIC)
-	@$(BIN)/python -m tests.verify --flaky $(FLAKY) -- -n 0 -m "verify and realtime" $(REAL) $(DETERMINISTIC)
+	@failed=0; \
+	$(BIN)/python -m tests.verify --flaky $(FLAKY) -- $(PARALLEL) -m "verify and not realtime" $(REAL) $(DETERMINISTIC) || failed=1; \
+	$(BIN)/python -m tests.verify --flaky $(FLAKY) -- -n 0 -m "verify and realtime" $(REAL) $(DETERMINISTIC) || failed=1; \
+	exit $$failed
 
 flakes: $(READY) ## what `make test` runs, often, in random order, under load: make flakes ROUNDS=20
 	@$(BIN)/python -m tests.flakes --rounds $(or $(ROUNDS),20) --seed $(or $(SEED),1) -- \
