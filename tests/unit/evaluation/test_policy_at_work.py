@@ -9,6 +9,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.core.timing import jittered
 from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.ranks import RANK_AGE_SECONDS_MAX
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
@@ -369,7 +370,6 @@ def test_jittered_instant_is_ahead_and_within_the_period(uid, seconds):
 
 
 async def test_slow_list_serves_all_callers_that_wait_for_it(monkeypatch):
-    monkeypatch.setattr("shared.evaluation.ranks.RANK_AGE_SECONDS_MAX", 0.01)
     bench = Bench(rules(ttl="0s", keepLast=1))
     for n in range(20):
         bench.cluster.put(named(n, complete=ago(100 + n)))
@@ -378,7 +378,7 @@ async def test_slow_list_serves_all_callers_that_wait_for_it(monkeypatch):
     async def slow(rule, **options):
         if options.get("namespace"):
             lists.append(rule.kind)
-            await anyio.sleep(0.05)
+            await anyio.sleep(2 * RANK_AGE_SECONDS_MAX)
         return await list_page(rule, **options)
 
     monkeypatch.setattr(bench.cluster, "list_page", slow)
