@@ -7,6 +7,7 @@ pass of its namespace, and deleted. See `docs/explanation/unused.md`.
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -84,7 +85,7 @@ class _Tick:
         self._handler, self._reader, self._namespace = handler, usage.reader, usage.namespace
         self._marks = UsageMarks(handler)
         self._deletion = UsageDeletion(handler, UsageStorage(handler), self._marks, usage.reader, usage.publisher)
-        self._gate, self._turns = asyncio.Semaphore(usage.concurrency), Turns()
+        self._concurrency, self._turns = usage.concurrency, Turns()
         self._due: list[tuple[datetime, Target]] = []
         self._held: HeldTargets | None = None
 
@@ -136,30 +137,35 @@ class _Tick:
             async for page in self._reader.targets(kind, namespace=self._namespace, held=self._held):
                 await self._handler.namespaces.prime()
                 self._handler.counts.looked_at += len(page)
+                targets = iter(page)
                 async with asyncio.TaskGroup() as group:
-                    for target in page:
-                        group.create_task(self._mark(target, found))
+                    for _ in range(self._concurrency):
+                        group.create_task(self._mark_each(targets, found))
         except PermanentError as error:
             self._handler.telemetry.problem("usage passed a kind over", kind=str(kind), error=str(error))
+
+    async def _mark_each(self, targets: Iterator[Target], found: UsageFound | None) -> None:
+        """Handle one object after the other; several calls share the iterator."""
+        for target in targets:
+            await self._turns.pause()
+            await self._mark(target, found)
 
     async def _mark(self, target: Target, found: UsageFound | None) -> None:
         """Handle one object; an error that concerns it alone leaves the others."""
         ref = ref_of(target.obj)
-        async with self._gate:
-            await self._turns.pause()
-            try:
-                namespace = await self._handler.find_namespace(target)
-                passes = (found,) if found is not None and _is_seen(target, found) else ()
-                decision = self._handler.decide(target, namespace, *passes)
-                if await self._marks.apply(target, decision, now=now_of(target, *passes)):
-                    self._due.append((decision.facts.due_at or target.read_at, target))
-            except (ConflictError, TryLaterError) as error:
-                self._handler.record(Verdict.KEPT, ref, HandlingReason.TRY_LATER, detail=str(error))
-            except PermanentError as error:
-                self._handler.report(ref, error)
-            except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
-                _log.exception("usage failed on an object")
-                self._handler.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error))
+        try:
+            namespace = await self._handler.find_namespace(target)
+            passes = (found,) if found is not None and _is_seen(target, found) else ()
+            decision = self._handler.decide(target, namespace, *passes)
+            if await self._marks.apply(target, decision, now=now_of(target, *passes)):
+                self._due.append((decision.facts.due_at or target.read_at, target))
+        except (ConflictError, TryLaterError) as error:
+            self._handler.record(Verdict.KEPT, ref, HandlingReason.TRY_LATER, detail=str(error))
+        except PermanentError as error:
+            self._handler.report(ref, error)
+        except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
+            _log.exception("usage failed on an object")
+            self._handler.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error))
 
 
 def _now() -> float:
