@@ -29,6 +29,9 @@ settings.load_profile("repeatable")
 _REAL = frozenset({"contract", "crash", "e2e", "integration"})
 """The folders whose tests need real servers."""
 
+_REAL_SECONDS_MAX = 300
+"""Their time-out: several times that of other tests, since they wait for processes."""
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
@@ -37,8 +40,10 @@ def anyio_backend() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test of a folder that needs real servers."""
+    """Mark each test of a folder that needs real servers, and give it the time that it takes on a busy machine."""
     here = Path(__file__).parent
     for item in items:
         if item.path.relative_to(here).parts[0] in _REAL:
             item.add_marker(pytest.mark.verify)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_REAL_SECONDS_MAX))

@@ -28,6 +28,12 @@ def shared_api_server(config: pytest.Config) -> RealServer:
     return _shared(config, _API_SERVER, _api_server)
 
 
+@pytest.fixture(name="server", scope="module")
+def shared_server(pytestconfig: pytest.Config) -> RealServer:
+    """The shared API server, for a file that imports this fixture."""
+    return shared_api_server(pytestconfig)
+
+
 def shared_s3_server(config: pytest.Config) -> S3Server:
     """An S3 server."""
     return _shared(config, _S3_SERVER, lambda: s3_server(required_s3_program()))

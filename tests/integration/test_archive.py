@@ -18,13 +18,12 @@ from backports import zstd
 from shared.core.archive.document import Document, canonical, digest_of
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
 from shared.core.objects import parse_instant
-from shared.devserver.real_servers import RealServer
 from shared.devserver.s3_server import S3Server, s3_server
 from tests.builders import not_none
 from tests.integration.conftest import Api, Run
 from tests.integration.test_run import Cluster
 from tests.s3_servers import required_s3_program
-from tests.servers import shared_api_server, shared_s3_server
+from tests.servers import shared_s3_server, shared_server  # noqa: F401 - a fixture
 
 Start = Callable[..., Run]
 GRACE_SECONDS = 3
@@ -77,12 +76,6 @@ class Archiving(Cluster):
     def events(self, reason: str) -> list[str]:
         listed = self.api.call("GET", f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return [event["message"] for event in listed if event["reason"] == reason]
-
-
-@pytest.fixture(scope="module")
-def server(pytestconfig: pytest.Config) -> RealServer:
-    """The shared one."""
-    return shared_api_server(pytestconfig)
 
 
 @pytest.fixture

@@ -25,15 +25,9 @@ from shared.safeguards.state_schema import NAME
 from tests.builders import FRONT, ROOT
 from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_restraints import Pods
-from tests.servers import shared_api_server
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def server(pytestconfig: pytest.Config) -> RealServer:
-    """The shared one."""
-    return shared_api_server(pytestconfig)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from shared.adapters.auth.callers import ApiServerIssuer, Callers, Keys
 from shared.errors import EventError
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.anyio
 

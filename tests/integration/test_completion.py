@@ -11,6 +11,7 @@ from tests.builders import ROOT
 from tests.integration.conftest import Api
 from tests.integration.reader import needs_kubectl
 from tests.integration.test_plan import jobs  # noqa: F401 - a fixture
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 
 @pytest.fixture

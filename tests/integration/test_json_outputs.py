@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.test_plan import RULES, jobs, plan  # noqa: F401 - fixtures
 from tests.reference.outputs import OUTPUTS
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 COMMANDS = [
     ("plan", ["plan", "--all"]),

@@ -11,6 +11,7 @@ import pytest
 from shared.core.policy.limits import RecreationLimits
 from shared.safeguards.state_schema import NAME
 from tests.integration.conftest import Api, Run
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 TIMES = RecreationLimits().times
 POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from shared.core.objects import parse_instant
-from shared.devserver.real_servers import RealServer
 from tests.builders import not_none
-from tests.integration.conftest import Api, Run
-from tests.servers import shared_api_server
+from tests.integration.conftest import WAIT_SECONDS, Api, Run
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
 
@@ -69,11 +68,20 @@ class Cluster:
             self.api.call("PATCH", f"{self.pods}/{pod['metadata']['name']}/status", {"status": status})
         self.api.wait(f"the end of {job}", lambda: self.job(job) is None or finish_time(self.job(job)))
 
+    def pass_due_time(self, ttl: int) -> None:
+        """Wait until a Job that finishes now is deleted: a Job with this TTL that finished before was due by then.
+
+        The TTL of the new Job is two seconds longer, since finish times are whole seconds.
+        """
+        self.create_job("later", ttl=ttl + 2)
+        self.finish_pods_of("later")
+        self.api.wait("the deletion of what was due later", lambda: self.job("later") is None)
+
     def await_deletion(self, job: Any) -> tuple[Any, datetime]:
         """What a Job was in the end, and when its deletion was seen; `job` is an earlier state of it."""
         meta = job["metadata"]
         query = f"watch=1&fieldSelector=metadata.name%3D{meta['name']}&resourceVersion={meta['resourceVersion']}"
-        for event in self.api.watch(f"{self.jobs}?{query}&timeoutSeconds=60"):
+        for event in self.api.watch(f"{self.jobs}?{query}&timeoutSeconds={WAIT_SECONDS}"):
             if event["type"] == "DELETED":
                 return event["object"], datetime.now(UTC)
         raise AssertionError(f"{meta['name']} was not deleted")
@@ -97,12 +105,6 @@ def finish_time(job: Any) -> datetime | None:
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return parse_instant(condition["lastTransitionTime"])
     return None
-
-
-@pytest.fixture(scope="module")
-def server(pytestconfig: pytest.Config) -> RealServer:
-    """The shared one."""
-    return shared_api_server(pytestconfig)
 
 
 @pytest.fixture
@@ -147,9 +149,7 @@ def test_held_job_is_kept_past_its_due_time_until_the_release(cluster: Cluster, 
     cluster.create_job("held", ttl=1, annotations={"ttlafterfinished.dev/hold": "wait for me"})
     cluster.finish_pods_of("held")
     cluster.api.wait("the decision", lambda: re.search(r'kept .*/held".*reason=held', run.text))
-    cluster.create_job("witness", ttl=1)
-    cluster.finish_pods_of("witness")
-    cluster.api.wait("the deletion of what was due later", lambda: cluster.job("witness") is None)
+    cluster.pass_due_time(1)
     assert cluster.job("held") is not None
 
     cluster.annotate("held", hold=None)
@@ -167,14 +167,11 @@ def test_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster, s
     assert cluster.job("same-name")["metadata"]["uid"] == new["metadata"]["uid"]
 
 
-def test_hold_added_in_the_last_second_keeps_the_job(cluster: Cluster, start_run: Start) -> None:
+def test_hold_added_after_the_timer_was_set_keeps_the_job(cluster: Cluster, start_run: Start) -> None:
     run = start_run("-v")
-    cluster.create_job("held", ttl=3)
-    cluster.finish_pods_of("held")
-    due = not_none(finish_time(cluster.job("held"))).timestamp() + 3
-    time.sleep(max(0.0, due - 0.3 - time.time()))
+    await_timer(cluster, run, "held", ttl=10)
     cluster.annotate("held", hold="wait for me")
-    time.sleep(max(0.0, due + 1.5 - time.time()))
+    cluster.pass_due_time(10)
 
     assert cluster.job("held") is not None, run.text
 
@@ -183,14 +180,15 @@ def test_hold_added_in_the_last_second_keeps_the_job(cluster: Cluster, start_run
 
 
 def test_ttl_raised_or_lowered_after_scheduling_applies(cluster: Cluster, start_run: Start) -> None:
-    start_run()
-    for name in ("raised", "lowered"):
-        cluster.create_job(name, ttl=2 if name == "raised" else 3600)
-        cluster.finish_pods_of(name)
+    run = start_run()
+    await_timer(cluster, run, "raised", ttl=10)
     cluster.annotate("raised", ttl="1h")
+    cluster.create_job("lowered", ttl=600)
+    cluster.finish_pods_of("lowered")
+    cluster.api.wait("the timer of the lowered", lambda: re.search('timer-set .*/lowered"', run.text))
     cluster.annotate("lowered", ttl="1s")
     cluster.api.wait("the deletion of the lowered", lambda: cluster.job("lowered") is None)
-    time.sleep(2.5)
+    cluster.pass_due_time(10)
 
     assert cluster.job("raised") is not None
 
@@ -206,10 +204,10 @@ def test_scheduled_job_is_deleted_after_kill_9(cluster: Cluster, start_run: Star
 def test_dry_run_deletes_nothing_and_counts_due_objects(cluster: Cluster, start_run: Start) -> None:
     cluster.create_job("due", ttl=0)
     cluster.finish_pods_of("due")
-    run = start_run("--dry-run")
-    cluster.api.wait("the word", lambda: "would-delete" in run.text)
-    time.sleep(0.5)
+    run = start_run("--dry-run", "-v")
+    cluster.api.wait("the end of the sweep", lambda: "sweep ended" in run.text)
 
+    assert "would-delete" in run.text
     assert cluster.job("due") is not None
     assert (
         cluster.api.get(f"{cluster.jobs.replace('batch', 'coordination.k8s.io').replace('jobs', 'leases')}")["items"]
@@ -222,7 +220,7 @@ def test_dry_run_writes_no_event(cluster: Cluster, start_run: Start) -> None:
     cluster.finish_pods_of("typo")
     run = start_run("--dry-run", "-v")
     cluster.api.wait("the look", lambda: "invalid-ttl" in run.text)
-    time.sleep(0.5)
+    assert run.stop() == 0  # it would end what it has begun to write
     events = cluster.api.call("GET", cluster.pods.replace("pods", "events"))["items"]
 
     assert [event for event in events if event["reason"] == "InvalidTtl"] == []
@@ -236,7 +234,7 @@ def test_timer_of_another_namespace_deletes_nothing(cluster: Cluster, start_run:
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "another"}})
     second = start_run("--namespace", "another", "--no-lease", "-v")
     cluster.api.wait("the word", lambda: "namespace-not-enabled" in second.text)
-    time.sleep(0.5)
+    assert second.stop() == 0  # it would end the deletion that it has begun
 
     assert cluster.job("elsewhere") is not None
 
@@ -245,9 +243,8 @@ def test_environment_limits_the_kinds(cluster: Cluster, start_run: Start, monkey
     monkeypatch.setenv("TTL_KINDS", "pods")
     cluster.create_job("due", ttl=0)
     cluster.finish_pods_of("due")
-    run = start_run()
-    cluster.api.wait("the start", lambda: "sweep at start" in run.text)
-    time.sleep(1)
+    run = start_run("-v")
+    cluster.api.wait("the end of the sweep", lambda: "sweep ended" in run.text)
 
     assert "pods in namespace" in run.text
     assert cluster.job("due") is not None
@@ -278,14 +275,23 @@ def test_run_survives_an_outage_of_the_api_server(cluster: Cluster, start_run: S
     assert "Traceback" not in run.text
 
 
-def test_sigterm_releases_the_lease_so_that_the_next_run_leads_at_once(cluster: Cluster, start_run: Start) -> None:
+def test_sigterm_releases_the_lease_so_that_the_next_run_leads_at_once(
+    cluster: Cluster, start_run: Start, namespace: str
+) -> None:
+    def holder() -> str | None:
+        listed = cluster.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")["items"]
+        return next((one["spec"].get("holderIdentity") for one in listed), None)
+
     first = start_run()
     cluster.api.wait("the first to lead", lambda: "sweep at start" in first.text)
     second = start_run()
     cluster.api.wait("the second to wait", lambda: "waiting to lead" in second.text)
 
+    leader = holder()
+    assert leader
     assert first.stop() == 0
-    cluster.api.wait("the second to lead", lambda: second.text.count("sweep at start") == 2, 10)
+    assert holder() != leader  # the second need not wait until the Lease ends
+    cluster.api.wait("the second to lead", lambda: second.text.count("sweep at start") == 2)
 
 
 @pytest.mark.smoke
@@ -305,9 +311,8 @@ def test_malformed_ttl_keeps_the_job_and_is_reported_by_an_event(cluster: Cluste
 
 
 def test_kind_is_served_after_its_crd_is_installed(cluster: Cluster, start_run: Start, namespace: str) -> None:
-    run = start_run()
-    cluster.api.wait("the start", lambda: "sweep at start" in run.text)
-    time.sleep(1)
+    run = start_run("-v")
+    cluster.api.wait("the end of the sweep", lambda: "sweep ended" in run.text)
     install_trainjob_crd(cluster.api)
     trainjobs = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"
     body = {

@@ -11,6 +11,7 @@ from tests.integration.conftest import Api, Run
 from tests.integration.processes import FunctionProcess
 from tests.integration.test_run import Cluster, await_timer
 from tests.otlp_receiver import Receiver, receiving
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 SOURCE = "CloudEvents Create dev.knative.apiserver.resource.update"
 FIRED = "CloudEvents Process dev.ttlafterfinished.timer.fired"

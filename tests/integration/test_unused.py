@@ -2,15 +2,8 @@
 
 import pytest
 
-from shared.devserver.real_servers import RealServer
 from tests.integration.test_usage import Opted, Start, of_config_map, opted, start  # noqa: F401 - fixtures
-from tests.servers import shared_api_server
-
-
-@pytest.fixture(scope="module")
-def server(pytestconfig: pytest.Config) -> RealServer:
-    """The shared one: without the controllers and the audit log of test_usage.py."""
-    return shared_api_server(pytestconfig)
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 
 @pytest.mark.smoke
