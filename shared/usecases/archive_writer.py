@@ -190,9 +190,9 @@ async def _for_each(found: AsyncIterator[_Child], act: Callable[[_Child], Awaita
             writing.add_done_callback(partial(_release, gate, size))
             running.add(writing)
             if len(running) >= CHILDREN_AT_ONCE:
-                running = await _wait(running)
+                await _wait(running)
         while running:
-            running = await _wait(running)
+            await _wait(running)
     finally:
         for task in running:
             task.cancel()
@@ -203,12 +203,13 @@ def _release(gate: ByteGate, size: int, _: asyncio.Future[None]) -> None:
     gate.release(size)
 
 
-async def _wait(running: set[asyncio.Future[None]]) -> set[asyncio.Future[None]]:
-    """Wait for one of them, and raise its error; returns those that still run."""
-    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-    return running
+async def _wait(running: set[asyncio.Future[None]]) -> None:
+    """Wait until some of them are done, remove these, and raise the first error of theirs."""
+    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    running -= done
+    for error in [task.exception() for task in done]:  # asyncio logs an error that is never asked for
+        if error is not None:
+            raise error
 
 
 def _timer() -> Callable[[], timedelta]:
