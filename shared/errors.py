@@ -68,6 +68,10 @@ class TryLaterError(TtlError):
         self.is_overload = is_overload
 
 
+class OtherArchiveError(TryLaterError):
+    """The destination of an archive is another archive, or which one it is is unknown: nothing is stored there."""
+
+
 class UnreachableLogError(TryLaterError):
     """The node of a Pod does not answer, or the log broke off: it may be read later, while the Pod exists."""
 

@@ -14,9 +14,11 @@ from shared.bootstrap.once import Once
 from shared.bootstrap.process import Process
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.timing import sweep_ahead
+from shared.evaluation.archive_identity import IdentifiedArchives
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Cluster, Telemetry
+from shared.safeguards.archive_ids import SharedArchiveIds
 from shared.safeguards.pace import Pace
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime
@@ -77,13 +79,16 @@ def build(config: ProcessConfig) -> Process:
     if journal is not None:
         recording = JournaledTelemetry if settings.journal else ReportingTelemetry
         config = replace(config, telemetry=cast("Telemetry", recording(config.telemetry, journal)))
-    archives = config.archives or OpenedArchives(settings.cluster_name)
+    safeguards = Once(build_safeguards)
+    ids = SharedArchiveIds(safeguards, config.telemetry, may_write=not settings.dry_run)
+    opened = config.archives or OpenedArchives(settings.cluster_name)
+    archives = IdentifiedArchives(opened, ids, config.clock.now)
     events = InstallationEvents(settings, cluster)
     return Process(
         config=config,
         cluster=cluster,
         evaluator=evaluator,
-        safeguards=Once(build_safeguards),
+        safeguards=safeguards,
         pace=Pace(config.telemetry),
         proofs=Once(build_proofs),
         engine=TimerEngine(settings, config.clock, config.timers),

@@ -4,11 +4,12 @@ import os
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from shared.adapters.archive.archive import StoreArchive
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.archive.probe import ProbeResult
 from shared.adapters.archive.webhook import WebhookArchive
@@ -21,9 +22,11 @@ from shared.core.policy.policy import Policy
 from shared.doctor.findings import Finding, Level, fail, ok, warn
 from shared.doctor.server import SKEW_MAX
 from shared.doctor.unacknowledged import check_unacknowledged
-from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
+from shared.errors import ForbiddenError, OtherArchiveError, PermanentError, TryLaterError, TtlError
+from shared.evaluation.archive_identity import IdentifiedArchive, IdentifiedArchives
 from shared.installation.place import Place
-from shared.ports import Clock, Cluster
+from shared.ports import ArchiveIds, Clock, Cluster
+from shared.safeguards.archive_ids import ReadArchiveIds
 
 _ENVIRONMENT = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -41,12 +44,14 @@ class ArchivePolicy:
         name: Its file or ConfigMap.
         is_local: Whether it is a file of this machine, so that a `run` here uses the same folders and credentials.
         cluster: The name of the cluster in the archives.
+        ids: The ids of the archives, as the processes remember them.
     """
 
     policy: Policy
     name: str
     is_local: bool
     cluster: str
+    ids: ArchiveIds = field(default_factory=lambda: ReadArchiveIds(()))
 
 
 async def check_archives(
@@ -73,11 +78,12 @@ async def check_archives(
             )
             findings.append(ok(f"archive {name}", detail))
     if findings and all(one.level is Level.OK for one in findings):
-        archives = OpenedArchives(given.cluster)
+        opened = OpenedArchives(given.cluster)
+        archives = IdentifiedArchives(opened, given.ids, clock.now)
         try:
             findings.append(await check_unacknowledged(cluster, kinds, given.policy, archives, place))
         finally:
-            await _close(archives, given.policy.archives)
+            await _close(opened, given.policy.archives)
     return findings
 
 
@@ -102,7 +108,11 @@ async def _check_store(
     options = encryption.model_dump(by_alias=True, exclude_none=True) if encryption else None
     sent_at = clock.now()
     try:
-        result = await open_archive(name, url, options).probe(_probe_name())
+        archive = open_archive(name, url, options)
+        if other := await _find_other(archive, given):
+            adopt = shlex.join(("kubectl", "ttl", "archive", "adopt", "--archive", name, *place.options))
+            return [fail(what, other, f"{adopt}    # only if this destination is the right one")]
+        result = await archive.probe(_probe_name())
     except PermanentError as error:
         return [fail(what, str(error), f"correct the archive in {given.name}")]
     received_at = clock.now()
@@ -112,6 +122,17 @@ async def _check_store(
     if result.stored_at is not None:
         findings.append(compare_store_clock(what, sent_at, result.stored_at, received_at))
     return findings
+
+
+async def _find_other(archive: StoreArchive, given: ArchivePolicy) -> str:
+    """Return why the destination is not the archive that is expected; empty if it is, or if that cannot be read."""
+    try:
+        await IdentifiedArchive(archive, given.ids).identify()
+    except OtherArchiveError as error:
+        return str(error)
+    except TtlError:  # the probe explains it
+        return ""
+    return ""
 
 
 def _probe_name() -> str:

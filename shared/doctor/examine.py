@@ -1,11 +1,13 @@
 """Run all checks of an installation, each after the checks of what it depends on."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.state_configmap import read_contents
 from shared.core.objects import get_in, get_text, parse_instant
 from shared.core.policy.policy import Policy
 from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_sweep
@@ -30,11 +32,13 @@ from shared.doctor.wiring import (
 )
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
+from shared.installation.defaults import RUN
 from shared.installation.inventory import Inventory, environment_of, name_of, path_of, read_inventory, read_list
 from shared.installation.mounted import read_policy
 from shared.installation.place import Place
 from shared.installation.sweeps import ABOUT_INSTALLATION
 from shared.ports import Clock
+from shared.safeguards.archive_ids import ReadArchiveIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ async def examine(
     except TtlError as error:
         return [fail("API server", str(error), f"{place.kubectl} cluster-info")]
     found = await read_inventory(cluster, place.namespace)
+    ids = await _read_archive_ids(cluster, place.namespace)
+    local = replace(local, ids=ids) if local else None
     variant = variant_of(found)
     if not variant.knative and not variant.standalone:
         findings += [*check_unread(found, place), *await check_run_only(cluster, found, place, now=now)]
@@ -117,7 +123,7 @@ async def examine(
     if policy := _installed_policy(installation):
         kinds = configured.settings.kinds if configured.settings else ()
         findings += await check_usage(cluster, found, policy[1], place, kinds=kinds)
-    given = local or _installed_archives(installation)
+    given = local or _installed_archives(installation, ids)
     return findings + (await check_archives(cluster, known.catalogue, given, clock, place=place) if given else [])
 
 
@@ -129,7 +135,7 @@ def _installed_policy(installation: _Installation) -> tuple[str, Policy] | None:
         return None
 
 
-def _installed_archives(installation: _Installation) -> ArchivePolicy | None:
+def _installed_archives(installation: _Installation, ids: ReadArchiveIds) -> ArchivePolicy | None:
     """Return the installed policy if it has archives."""
     settings = installation.configured.settings
     installed = _installed_policy(installation)
@@ -137,7 +143,16 @@ def _installed_archives(installation: _Installation) -> ArchivePolicy | None:
         return None
     name, policy = installed
     cluster = settings.cluster_name if settings else ""
-    return ArchivePolicy(policy, name, is_local=False, cluster=cluster) if policy.archives else None
+    return ArchivePolicy(policy, name, is_local=False, cluster=cluster, ids=ids) if policy.archives else None
+
+
+async def _read_archive_ids(cluster: KubernetesCluster, namespace: str) -> ReadArchiveIds:
+    """Return the ids that the installation and a `run` remember; none of a state that cannot be read."""
+    contents = []
+    for one in dict.fromkeys((namespace, RUN)):
+        with suppress(TtlError):
+            contents.append(await read_contents(cluster, one))
+    return ReadArchiveIds(tuple(contents))
 
 
 def _check_variant(variant: Variant, place: Place) -> Iterator[Finding]:

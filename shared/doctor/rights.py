@@ -14,7 +14,7 @@ from shared.errors import ForbiddenError, TtlError
 from shared.installation.inventory import Inventory, Obj, environment_of, name_of
 from shared.installation.kind_manifests import component_of
 from shared.installation.place import Place
-from shared.installation.rbac import OF_PROOFS, WRITERS, Right, lease_needs, needs_of, state_needs
+from shared.installation.rbac import OF_PROOFS, STATEFUL, WRITERS, Right, lease_needs, needs_of, state_needs
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -53,8 +53,10 @@ def accounts_of(
         name = _account_name(workload)
         role = name_of(workload)
         needs = needs_of(role, rules) | (lease_needs(namespace) if role == "standalone" else frozenset())
+        if role in STATEFUL:
+            needs |= state_needs(namespace)
         if role in WRITERS:
-            needs |= state_needs(namespace) | _of_proofs(workload)
+            needs |= _of_proofs(workload)
         if role == "deadletter":
             needs = frozenset({Right("", "events", "create", namespace)})
         if needs:

@@ -4,7 +4,7 @@ expire      get the object of a timer and delete it; list the kind if a policy r
 enforce     get the object of a timer; patch it, if objects of the kind are stopped by a patch; list the kind if the
             breaker of a policy has a share
 archive     get the object of a timer; list and get its children, and get the logs of Pods. It can write no object but
-            Events of the journal
+            Events of the journal, and the shared state, which has the ids of the archives
 sweep       list all objects and delete those that are due; get, if only an annotation can set the TTL: then the list
             contains metadata only
 source      get, list, watch: an ApiServerSource checks these rights before it starts
@@ -54,6 +54,9 @@ WRITERS = ("expire", "enforce", "sweep", "standalone")
 
 DELETERS = ("expire", "sweep", "standalone")
 """The roles that delete objects by their TTL."""
+
+STATEFUL = (*WRITERS, "archive")
+"""The roles that read and write the shared state: the counts of deletions, and the ids of the archives."""
 
 STOPPERS = ("enforce", "standalone")
 """The roles that stop objects."""

@@ -1,6 +1,6 @@
 """The protocols through which the use cases reach the outside; the adapters and the tests' fakes implement them."""
 
-from shared.ports.archive import Archive, Archives, ConfirmingArchive, Stored
+from shared.ports.archive import Archive, ArchiveIds, Archives, ConfirmingArchive, MarkedArchive, Stored
 from shared.ports.cluster import (
     PASSED_OVER,
     Cluster,
@@ -35,6 +35,7 @@ __all__ = [
     "EVERY_TIMER",
     "PASSED_OVER",
     "Archive",
+    "ArchiveIds",
     "Archives",
     "Clock",
     "Cluster",
@@ -52,6 +53,7 @@ __all__ = [
     "JournalResult",
     "ListableKind",
     "ListableKinds",
+    "MarkedArchive",
     "Page",
     "PendingTimers",
     "Propagation",

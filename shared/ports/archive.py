@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from shared.core.archive.document import Document
+from shared.core.archive.identity import KnownArchive, Marker
 from shared.core.archive.layout import ArchiveKey
 from shared.core.policy.archives import ArchiveDestination
 
@@ -19,12 +20,14 @@ class Stored:
         stored_at: When the store accepted it, by the clock of the store, rounded up to the next whole second.
         size: Its size in the store, in bytes.
         location: Where it is, as a URL.
+        archive_id: The id of the archive that has it; empty if that was not looked at.
     """
 
     key: ArchiveKey
     stored_at: datetime
     size: int
     location: str
+    archive_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,63 @@ class ConfirmingArchive(Protocol):
             ForbiddenError: The credentials or a right are missing.
             PermanentError: The archive refuses for good.
         """
+        ...
+
+
+@runtime_checkable
+class MarkedArchive(Protocol):
+    """An archive whose destination can hold a marker with its id; see `shared.core.archive.identity`."""
+
+    @property
+    def location(self) -> str:
+        """The URL of its destination, without options."""
+        ...
+
+    async def read_marker(self) -> Marker | None:
+        """Return the marker; None if there is none.
+
+        Raises:
+            TryLaterError: It cannot be read now, or is damaged.
+            PermanentError: The store refuses.
+        """
+        ...
+
+    async def write_marker(self, marker: Marker) -> Marker:
+        """Write a marker, unless there is one; return the one that is there then."""
+        ...
+
+    async def is_empty(self) -> bool:
+        """Return whether no document is stored, of any cluster. Other files do not count."""
+        ...
+
+
+class ArchiveIds(Protocol):
+    """The ids of the archives, as the processes of an installation remember them."""
+
+    async def find(self, name: str, location: str, *, is_fresh: bool = False) -> str:
+        """Return the id that is expected; empty if none is remembered.
+
+        Args:
+            name: The name of the archive in the policy.
+            location: The URL of its destination.
+            is_fresh: Whether what was read a few seconds ago does not count.
+
+        Raises:
+            TryLaterError: It cannot be read now.
+            PermanentError: The right to read it is missing, or it is damaged.
+        """
+        ...
+
+    async def remember(self, name: str, known: KnownArchive) -> str:
+        """Remember an id, unless another one is remembered; return the one that is remembered then.
+
+        Raises:
+            TtlError: It cannot be written.
+        """
+        ...
+
+    def report(self, name: str, problem: str) -> None:
+        """Report what is wrong with the identity of an archive, once; an empty problem ends it."""
         ...
 
 

@@ -58,6 +58,9 @@ class Safeguards:
         runtime: Clocks and telemetry.
         count_objects: Counts the objects of a kind.
         horizon: How far ahead a slot of the budget may be: twice the time between two sweeps.
+
+    Attributes:
+        shared_state: The shared state.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Safeguards:
         count_objects: CountObjects,
         horizon: timedelta,
     ) -> None:
-        self._limits, self._shared_state = limits, shared_state
+        self._limits, self.shared_state = limits, shared_state
         self._clock, self._monotonic = runtime.clock, runtime.monotonic
         self._telemetry = runtime.telemetry
         self._count_objects, self._horizon = count_objects, horizon.total_seconds()
@@ -81,12 +84,12 @@ class Safeguards:
 
     async def report(self) -> None:
         """Read the shared state and report it, also if nothing is to be deleted."""
-        await self._shared_state.read_for_report()
+        await self.shared_state.read_for_report()
 
     async def releases(self) -> int:
         """Count the times that this process has seen a release of the breaker or a start of the deletions."""
-        await self._shared_state.read_for_report()
-        return self._shared_state.releases
+        await self.shared_state.read_for_report()
+        return self.shared_state.releases
 
     async def ask_brake(self) -> Denied | None:
         """Deny the DELETE if a person stopped the deletions; call it last, right before the DELETE.
@@ -94,7 +97,7 @@ class Safeguards:
         Raises:
             TryLaterError: The shared state cannot be read now.
         """
-        contents = await self._shared_state.read()
+        contents = await self.shared_state.read()
         return self._denied_by_brake(contents)
 
     async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Denied | Delayed | None:
@@ -121,7 +124,7 @@ class Safeguards:
             return None
         if excess := self._breaker.admit(rule, self._clock.now()):
             self._was_open = True
-            await self._shared_state.trip(excess, by=by)
+            await self.shared_state.trip(excess, by=by)
             self._kept.add(name_of(ref))
             return Denied(Safeguard.BREAKER_OPEN, excess)
         return None
@@ -161,10 +164,10 @@ class Safeguards:
 
     async def flush(self) -> None:
         """Write the deletions of this process to the shared state; call it when the process ends."""
-        await self._shared_state.flush()
+        await self.shared_state.flush()
 
     async def _deny(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Denied | None:
-        contents = await self._shared_state.read()
+        contents = await self.shared_state.read()
         if contents is None or contents.stop:
             return self._denied_by_brake(contents)
         if contents.trip:
@@ -182,7 +185,7 @@ class Safeguards:
                 self._uncounted.add(rule.name)
                 self._telemetry.problem("could not count the objects of a kind", kind=rule.name, error=str(error))
             return Denied(Safeguard.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
-        contents = await self._shared_state.read()  # the breaker may have tripped during the count
+        contents = await self.shared_state.read()  # the breaker may have tripped during the count
         if contents is not None and contents.stop is None and contents.trip:
             return self._denied_by_breaker(ref, contents.trip)
         return self._denied_by_brake(contents)
@@ -192,12 +195,12 @@ class Safeguards:
             return Denied(Safeguard.STOP_UNREAD, f"could not read whether deletions are stopped: ConfigMap {NAME}")
         if contents.stop is None:
             return None
-        return Denied(Safeguard.STOPPED, f"{contents.stop}; {self._shared_state.how_to_start}")
+        return Denied(Safeguard.STOPPED, f"{contents.stop}; {self.shared_state.how_to_start}")
 
     def _denied_by_breaker(self, ref: ObjectRef, trip: Trip) -> Denied:
         self._was_open = True
         self._kept.add(name_of(ref))
-        return Denied(Safeguard.BREAKER_OPEN, f"{trip}; {self._shared_state.how_to_release}")
+        return Denied(Safeguard.BREAKER_OPEN, f"{trip}; {self.shared_state.how_to_release}")
 
     async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], until: datetime | None) -> Denied | None:
         now = self._clock.now()
@@ -209,7 +212,7 @@ class Safeguards:
         if until is None or not is_known:
             until = self._recreations.kept_until(now)
             self._telemetry.recreate_loop(ref)
-            await self._shared_state.keep_name(name_of(ref), until)
+            await self.shared_state.keep_name(name_of(ref), until)
         return self._loop(get_controller(obj), until)
 
     def _loop(self, parent: ObjectRef | None, until: datetime) -> Denied:
@@ -236,4 +239,4 @@ class Safeguards:
         self._breaker = Breaker(limits.breaker, self._count_objects)
         self._maybe_deleted.clear()
         self._recreations = Recreations(limits.recreation)
-        self._shared_state.share(self._breaker.deletion_counts, self._recreations, self._kept)
+        self.shared_state.share(self._breaker.deletion_counts, self._recreations, self._kept)

@@ -6,15 +6,26 @@ is never sent after a read that is too old or failed: a person may have stopped 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from shared.core.archive.identity import KnownArchive
 from shared.core.objects import format_instant
 from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports import Clock, EventReason, State, Telemetry, WriteEvent
 from shared.safeguards.recreation import NAMES_MAX
-from shared.safeguards.state_schema import NAME, Data, StateContents, StatePart, Trip, parse_state, with_loop, with_trip
+from shared.safeguards.state_schema import (
+    NAME,
+    Data,
+    StateContents,
+    StatePart,
+    Trip,
+    parse_state,
+    with_archive,
+    with_loop,
+    with_trip,
+)
 
 UNREAD = "could not read shared state"
 UNWRITTEN = "could not write shared state: other processes will not see these deletions"
@@ -97,8 +108,8 @@ class SharedState:
         self._measure()
         return self._contents
 
-    async def read(self) -> StateContents | None:
-        """Return the state for a DELETE; a recent read counts.
+    async def read(self, *, is_fresh: bool = False) -> StateContents | None:
+        """Return the state for a DELETE; a recent read counts, unless a fresh one is needed.
 
         Returns:
             None if the right to read it is missing.
@@ -106,9 +117,9 @@ class SharedState:
         Raises:
             TryLaterError: It cannot be read now, or the answer took too long.
         """
-        if self._state is not None and not self._is_fresh():
+        if self._state is not None and (is_fresh or not self._is_fresh()):
             async with self._reading:
-                if not self._is_fresh():  # no other caller has read it in the meantime
+                if is_fresh or not self._is_fresh():  # no other caller has read it in the meantime
                     await self._refresh(self._state)
         self._measure()
         if isinstance(self._error, PermanentError):
@@ -154,6 +165,18 @@ class SharedState:
             await self._state.write(lambda data: with_loop(data, name, until, self._clock.now()))
         except TtlError as error:
             self._problem(UNWRITTEN, error)
+
+    async def remember_archive(self, name: str, known: KnownArchive) -> StateContents:
+        """Remember an archive, here and in the state, unless another one is remembered; return what is remembered.
+
+        Raises:
+            TtlError: The state cannot be written.
+        """
+        archives: Mapping[str, KnownArchive] | None = {name: known, **(self._contents.archives or {})}
+        if self._state is not None:
+            archives = parse_state(await self._state.write(lambda data: with_archive(data, name, known))).archives
+        self._contents = replace(self._contents, archives=archives)
+        return self._contents
 
     async def _refresh(self, state: State) -> None:
         """Read the state, and write what only this process knows."""
@@ -201,7 +224,7 @@ class SharedState:
             self._telemetry.problem("the breaker is released", configmap=NAME)
         self._follow_stop(found)
         own = {name: at for name, at in self._contents.loops.items() if at > now}
-        self._contents = StateContents(trip, {**own, **found.loops}, stop=found.stop)
+        self._contents = StateContents(trip, {**own, **found.loops}, stop=found.stop, archives=found.archives)
         if unwritten is not None and trip == unwritten:  # the process that tripped first writes the Event
             await self._write_open(unwritten)
 

@@ -9,10 +9,12 @@ The state is the `data` of a ConfigMap. Each value but `last-trip` is compact JS
     kept             ["Job.batch/ci/build-42"]                                    names that the open breaker keeps
     deletions.*.*    recent deletions of a process, see `deletion_counts`
     names            names of recent deletions, see `recreation`
+    archives         {"main": {"id": "...", "location": "s3://..."}}              which archive each name means
 
 The breaker is open if `breaker` has any value that is not empty, also one that cannot be read. The brake is set if
 `stop` is present, even if its value is empty. A text that is not such JSON is the reason of the stop, so
-`kubectl patch configmap` sets the brake, too. All other values that cannot be read are ignored.
+`kubectl patch configmap` sets the brake, too. If `archives` cannot be read, no archive is used. All other values that
+cannot be read are ignored.
 """
 
 import json
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from shared.core.archive.identity import KnownArchive
 from shared.core.jsontext import parse_json
 from shared.core.objects import format_instant, get_text, parse_instant, printable
 
@@ -36,6 +39,7 @@ STOP = "stop"
 RECREATION = "recreation"
 KEPT = "kept"
 NAMES = "names"
+ARCHIVES = "archives"
 
 DELETIONS = "deletions."
 """The beginning of the keys with recent deletions; each process writes its own."""
@@ -106,6 +110,7 @@ class StateContents:
         last_trip: When the breaker tripped the last time; empty if it never did.
         stop: None while the deletions are not stopped.
         kept: The first names that the open breaker keeps.
+        archives: The archives that are remembered, by name; None if they cannot be read.
     """
 
     trip: Trip | None = None
@@ -113,6 +118,7 @@ class StateContents:
     last_trip: str = ""
     stop: BrakeStop | None = None
     kept: tuple[str, ...] = ()
+    archives: Mapping[str, KnownArchive] | None = field(default_factory=dict)
 
     def name_kept(self, shown: int) -> str:
         """`; it keeps Job.batch/ci/a, Job.batch/ci/b and 3 more`; empty if no name is known."""
@@ -155,7 +161,8 @@ def parse_state(data: Data) -> StateContents:
     """Parse the data of the ConfigMap; never raises, since a user may have edited them."""
     trip, loops = _parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, ""))
     stop = _parse_stop(data[STOP]) if STOP in data else None
-    return StateContents(trip, loops, data.get(LAST_TRIP, ""), stop, parse_kept(data) if trip else ())
+    kept = parse_kept(data) if trip else ()
+    return StateContents(trip, loops, data.get(LAST_TRIP, ""), stop, kept, _parse_archives(data.get(ARCHIVES, "")))
 
 
 def parse_kept(data: Data) -> tuple[str, ...]:
@@ -207,6 +214,19 @@ def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str
     return {**data, RECREATION: compact({one: format_instant(at) for at, one in sorted(contents)})}
 
 
+def with_archive(data: Data, name: str, known: KnownArchive, *, replaces: bool = False) -> dict[str, str]:
+    """Return the data with one more archive; one that is remembered stays, unless it is replaced.
+
+    What cannot be read stays, too, and is replaced as a whole.
+    """
+    before = _parse_archives(data.get(ARCHIVES, ""))
+    if not replaces and (before is None or name in before):
+        return dict(data)
+    archives = {**(before or {}), name: known}
+    value = {one: {"id": known.id, "location": known.location} for one, known in sorted(archives.items())}
+    return {**data, ARCHIVES: compact(value)}
+
+
 def read_json(text: str) -> Any:
     """Parse a text that a user may have edited; None if it is not JSON."""
     with suppress(ValueError):
@@ -227,6 +247,14 @@ def _parse_trip(text: str) -> Trip | None:
     with suppress(ValueError):
         at = parse_instant(get_text(value, "at"))
     return Trip(at, get_text(value, "why") or "the reason cannot be read", get_text(value, "by"))
+
+
+def _parse_archives(text: str) -> Mapping[str, KnownArchive] | None:
+    value = read_json(text) if text else {}
+    if not isinstance(value, dict):
+        return None
+    found = {name: KnownArchive(get_text(one, "id"), get_text(one, "location")) for name, one in value.items()}
+    return found if all(one.id for one in found.values()) else None
 
 
 def _parse_stop(text: str) -> BrakeStop:

@@ -25,7 +25,10 @@ class Found:
 
     def whole_record(self, archiving: Archiving) -> Record | None:
         """Its record if it has everything that is wanted; None if the document has to be replaced."""
-        return self.record if self.record is not None and self.record.has_all_of(archiving) else None
+        record = self.record
+        if record is None or not record.is_of(self.stored.archive_id):
+            return None
+        return record if record.has_all_of(archiving) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
 from shared.devserver.ports import free_port
 from shared.messages import ObjectArchived, Purpose, Timer
+from shared.safeguards.state_schema import HOME
 from tests.builders import FRONT, ROOT, ended, having, job, namespace, not_none, pod
 
 pytestmark = pytest.mark.anyio
@@ -105,7 +106,8 @@ class Archive:
 def make_store() -> tuple[Store, list[dict[str, Any]]]:
     """Finished Jobs, each with two Pods."""
     store, jobs = Store(now), []
-    store.restore(NAMESPACES, namespace("ci"))
+    for name in ("ci", HOME):  # the installation has the shared state, which has the id of the archive
+        store.restore(NAMESPACES, namespace(name))
     for number in range(OBJECTS):
         name = f"job-{number}"
         done = store.restore(JOBS, job(complete=now().replace(microsecond=0), name=name, uid=name))

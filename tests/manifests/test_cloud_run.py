@@ -268,11 +268,9 @@ def test_google_accounts_have_the_rights_of_their_functions():
         binding, user = in_cluster("ClusterRoleBinding")[f"{NAMESPACE}-{name}"], {"kind": "User", "name": account}
         assert binding["roleRef"]["name"] == f"{NAMESPACE}-{name}"
         assert binding["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", **user}]
-        state = in_cluster("RoleBinding").get(f"state-{name}")
-        assert (state is None) is (name == "archive")  # which deletes nothing
-        if state is not None:
-            assert state["roleRef"]["name"] == "state"
-            assert state["subjects"] == binding["subjects"]
+        state = in_cluster("RoleBinding")[f"state-{name}"]
+        assert state["roleRef"]["name"] == "state"
+        assert state["subjects"] == binding["subjects"]
 
 
 @pytest.mark.parametrize("name", PUBLISHING)

@@ -16,7 +16,7 @@ from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.events.cloudevents import TICK
 from shared.adapters.events.publisher import TOKEN_FILE
 from shared.cli.main import COMMANDS
-from shared.installation.rbac import Right, lease_needs, needs_of, state_needs
+from shared.installation.rbac import STATEFUL, Right, lease_needs, needs_of, state_needs
 from shared.messages import (
     ArchiveDone,
     ArchiveRequest,
@@ -54,7 +54,6 @@ ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", *ADMISSION}
 DELETERS = {"expire", "sweep", "standalone"}
 STOPPERS = {"enforce", "standalone"}
-WRITERS = DELETERS | STOPPERS
 REPLIES = {
     "schedule": {TimersSet.type},
     "timers": set(),
@@ -358,7 +357,7 @@ def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
     for account in of_kind(objects, "ServiceAccount"):
         role = "watch" if account == "source" and of_kind(objects, "ContainerSource") else account
         needed = needs_of(role, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
-        if account in WRITERS:
+        if account in STATEFUL:
             needed |= state_needs(NAMESPACE)
         if account == "usage":  # the component `usage` grants what it lists and deletes
             needed = state_needs(NAMESPACE) | {Right(group, "events", "create") for group in ("", "events.k8s.io")}
@@ -380,7 +379,7 @@ def test_standalone_may_write_its_own_lease_only():
 @pytest.mark.parametrize("folder", BUILDS)
 def test_accounts_may_read_and_write_the_state_config_map_only(folder):
     objects = build(KNATIVE / folder)
-    for account in WRITERS & of_kind(objects, "ServiceAccount").keys():
+    for account in set(STATEFUL) & of_kind(objects, "ServiceAccount").keys():
         rules = [rule for rule in rules_of(objects, account) if "configmaps" in rule["resources"]]
         assert [(rule["resourceNames"], rule["verbs"]) for rule in rules] == [([STATE], ["get", "update"])]
 

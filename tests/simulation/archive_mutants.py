@@ -14,12 +14,14 @@ from shared.core.facts import Context
 from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, get_text, ref_of
+from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck, find_wanted
+from shared.evaluation.archive_identity import IdentifiedArchive, IdentifiedArchives
 from shared.evaluation.children import ChildPage, Children
 from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.messages import Purpose, Timer, TimersSet
-from shared.ports import Snapshot, Stored
+from shared.ports import Archive, Snapshot, Stored
 from shared.usecases.archive import Archival
 from shared.usecases.archive_lookup import AcknowledgedCopy
 from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
@@ -405,6 +407,31 @@ class _NothingSwept(Sweep):
         pass
 
 
+class _IdentityIgnored(IdentifiedArchives):
+    """What is at the place of an archive is the archive."""
+
+    async def open(self, name: str, destination: ArchiveDestination) -> Archive:
+        return await self.archives.open(name, destination)
+
+
+class _CheckedOnce(IdentifiedArchives):
+    """An archive whose marker was right once is not looked at again."""
+
+    async def open(self, name: str, destination: ArchiveDestination) -> Archive:
+        archive = await super().open(name, destination)
+        if isinstance(archive, IdentifiedArchive) and not isinstance(archive, _Checked):
+            archive.__class__ = _Checked
+        return archive
+
+
+class _Checked(IdentifiedArchive):
+    checked = ""
+
+    async def identify(self, *, creates: bool = False) -> str:
+        self.checked = self.checked or await super().identify(creates=creates)
+        return self.checked
+
+
 def _mutant(*rules: str, **parts: Any) -> ArchiveMutant:
     return ArchiveMutant(rules=frozenset(rules), **parts)
 
@@ -444,4 +471,6 @@ ARCHIVE_MUTANTS: Mapping[str, ArchiveMutant] = {
     "retry-lost": _mutant("L1", archival=_RetryLost, sweep=_NothingSwept),
     "not-archived-forgotten": _mutant("L1", expiry=_NotArchivedForgotten, sweep=_ArchivesUnswept),
     "hot-loop": _mutant("storm", archival=_HotLoop),
+    "identity-ignored": _mutant("S6", identified=_IdentityIgnored, needs_swaps=True),
+    "identity-checked-once": _mutant("S6", identified=_CheckedOnce, needs_swaps=True),
 }

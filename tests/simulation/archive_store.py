@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from shared.core.archive.document import Document
+from shared.core.archive.identity import MARKER, Marker
 from shared.core.archive.layout import LOG_SUFFIX, SUFFIX, ArchiveKey, is_log, parse_key
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import AbsentDocumentError, DamagedDocumentError, ForbiddenError, PermanentError, TryLaterError
@@ -90,7 +91,10 @@ class SimStore:
 
     Attributes:
         is_foreign: Whether a foreign archiver stores there.
+        rng: Decides about its faults and its clock; that of the world for None.
         files: What it has now.
+        marker: Its marker.
+        mounted: What is at its place now: itself, or another volume or bucket.
         calls: By call and uid.
         stored: How many files were new, by path.
         is_broken: Whether files were lost or damaged.
@@ -99,14 +103,17 @@ class SimStore:
     world: Any
     name: str
     is_foreign: bool = False
+    rng: random.Random | None = None
     files: dict[str, SimFile] = field(default_factory=dict)
+    marker: Marker | None = None
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     stored: Counter[str] = field(default_factory=Counter)
     broken: set[str] = field(default_factory=set)
     _were: dict[str, list[Was]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rng = self.world.rng
+        self.mounted = self
+        rng = self.rng or self.world.rng
         self.faults = StoreFaults(rng)
         skew = rng.choice((0.0, rng.uniform(-2, 2), rng.uniform(-STORE_SKEW_MAX, STORE_SKEW_MAX)))
         self.skew = timedelta(seconds=skew)
@@ -126,6 +133,11 @@ class SimStore:
             if self.faults.happens(self.faults.rot):
                 break_it = self.faults.rng.choice((self.lose, self.spoil))
                 self.world.loop.call_later(self.faults.rng.uniform(0, 20), self._rot, path, break_it)
+
+    def mark(self, marker: Marker) -> Marker:
+        """Write the marker, unless there is one."""
+        self.marker = self.marker or marker
+        return self.marker
 
     def remove(self, path: str) -> None:
         if path in self.files:
@@ -173,15 +185,20 @@ class SimStore:
             self.files[path] = file
 
 
-class SimArchive:
+class SimConnection:
     """One process's connection to a store: it ends with its process, and a request that was sent does not."""
 
     def __init__(self, world: Any, store: SimStore, by: str) -> None:
-        self.world, self.store, self.by = world, store, by
+        self.world, self.place, self.by = world, store, by
+
+    @property
+    def store(self) -> SimStore:
+        """What is at its place at this instant."""
+        return self.place.mounted
 
     @property
     def name(self) -> str:
-        return self.store.name
+        return self.place.name
 
     async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         return await self._request("PUT", key.path, lambda: self._put(key, document, replaces=replaces))
@@ -220,7 +237,7 @@ class SimArchive:
 
     async def delete(self, keys: Sequence[ArchiveKey]) -> None:
         for key in keys:
-            await self._request("REMOVE", key.path, partial(self.store.remove, key.path))
+            await self._request("REMOVE", key.path, partial(self._remove, key.path))
 
     async def delete_files(self, paths: Sequence[str]) -> None:
         raise NotImplementedError
@@ -229,6 +246,9 @@ class SimArchive:
         for path in sorted(self.store.files):
             if path.startswith(prefix) and not is_log(path):
                 yield self._stored(parse_key(path))
+
+    def _remove(self, path: str) -> None:
+        self.store.remove(path)
 
     def _put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         self.store.put(key.path, document.to_bytes(), replaces=replaces)
@@ -248,7 +268,7 @@ class SimArchive:
 
     async def _request(self, call: str, path: str, act: Callable[[], Any]) -> Any:
         """One request there and back; all of its fate is drawn before it is sent."""
-        faults, loop = self.store.faults, self.world.loop
+        faults, loop = self.place.faults, self.world.loop
         there, back = faults.latency(), faults.latency()
         is_busy, is_lost = faults.happens(faults.busy), faults.happens(faults.answer_lost)
         outlives = faults.rng.random() < 0.5
@@ -274,8 +294,9 @@ class SimArchive:
     def _handle(self, call: str, path: str, act: Callable[[], Any], *, is_busy: bool) -> Any:
         """Do it, and return the result or the error."""
         uid = path.rpartition("/")[2].partition(".")[0]
-        self.store.calls[call, uid] += 1
-        faults = self.store.faults
+        if path != MARKER:
+            self.place.calls[call, uid] += 1
+        faults = self.place.faults
         refusal: Exception | None = None
         if faults.away:
             refusal = TryLaterError("connection refused", outage="connection refused")
@@ -293,7 +314,27 @@ class SimArchive:
         return refusal or result
 
 
-class SimForeignArchive(SimArchive):
+class SimArchive(SimConnection):
+    """A connection to a folder or a bucket, which has a marker."""
+
+    @property
+    def location(self) -> str:
+        return url_of(self.name)
+
+    async def read_marker(self) -> Marker | None:
+        found: Marker | None = await self._request("GET", MARKER, lambda: self.store.marker)
+        return found
+
+    async def write_marker(self, marker: Marker) -> Marker:
+        found: Marker = await self._request("PUT", MARKER, lambda: self.store.mark(marker))
+        return found
+
+    async def is_empty(self) -> bool:
+        is_empty: bool = await self._request("LIST", MARKER, lambda: not self.store.files)
+        return is_empty
+
+
+class SimForeignArchive(SimConnection):
     """A foreign archiver behind a webhook: it confirms what it holds, and often stores an object only later."""
 
     async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
@@ -323,8 +364,8 @@ class SimForeignArchive(SimArchive):
         def store() -> None:
             self.store.put(key.path, document.to_bytes(), replaces=self._confirmed(key) is None)
 
-        if self.store.faults.happens(0.3):
-            self.world.loop.call_later(self.store.faults.rng.uniform(0.1, 20), store)
+        if self.place.faults.happens(0.3):
+            self.world.loop.call_later(self.place.faults.rng.uniform(0.1, 20), store)
         else:
             store()
         return self._confirmed(key)
@@ -343,12 +384,14 @@ class SimArchives:
     by: str
     make: Callable[[Any, SimStore, str], Archive] = SimArchive
     cluster: str = CLUSTER
+    _opened: dict[str, Archive] = field(default_factory=dict)
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
-        if destination.webhook is not None:
-            return SimForeignArchive(self.world, self.world.stores[name], self.by)
-        assert destination.url == url_of(name)
-        return self.make(self.world, self.world.stores[name], self.by)
+        assert destination.webhook is not None or destination.url == url_of(name)
+        if name not in self._opened:
+            make = self.make if destination.webhook is None else SimForeignArchive
+            self._opened[name] = make(self.world, self.world.stores[name], self.by)
+        return self._opened[name]
 
 
 def url_of(name: str) -> str:

@@ -3,25 +3,31 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from shared.core.archive.identity import Marker
 from shared.core.archive.layout import parse_key
 from shared.core.kinds.rule import KindRule
+from shared.core.policy.limits import Limits
 from shared.core.timing import horizon
 from shared.devserver.apiserver.resources import JOBS, PODS
 from shared.devserver.apiserver.store import Store
 from shared.devserver.apiserver.versions import copied
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
+from shared.evaluation.archive_identity import IdentifiedArchives
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import Message, ObjectArchived, Purpose, SweepStep, Timer, TimersSet
-from shared.ports import Propagation
+from shared.ports import EventLevel, Propagation
+from shared.safeguards.archive_ids import SharedArchiveIds
+from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.archive import Archival
 from shared.usecases.archive_writer import ArchiveWriter
 from shared.usecases.expire import Expiry
@@ -30,9 +36,9 @@ from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
 from tests.builders import shipped_kinds
-from tests.fakes import FakeTelemetry, ReadClock
+from tests.fakes import FakeState, FakeTelemetry, ReadClock
 from tests.simulation.archive_checks import SLACK, ArchiveChecks, Sent, make_ref, sent
-from tests.simulation.archive_people import KINDS, People, Spec, draw_spec
+from tests.simulation.archive_people import KINDS, People, Spec, Wish, draw_spec
 from tests.simulation.archive_store import STORES, SimArchive, SimArchives, SimStore
 from tests.simulation.clocks import Clocks
 from tests.simulation.faults import Faults
@@ -72,7 +78,9 @@ class ArchiveMutant:
     """What a process is built of.
 
     Attributes:
+        identified: Checks the identity of the archives.
         needs_rot: Whether it shows only where documents are lost and damaged.
+        needs_swaps: Whether it shows only where other volumes are mounted often, and little else goes wrong.
         rules: The checks that have to catch it.
     """
 
@@ -85,8 +93,33 @@ class ArchiveMutant:
     expiry: Any = Expiry
     sweep: Any = Sweep
     sweep_check: Any = None
+    identified: Any = IdentifiedArchives
     needs_rot: bool = False
+    needs_swaps: bool = False
     rules: frozenset[str] = frozenset()
+
+
+class SharedConfigMap(FakeState):
+    """The shared state, which the API server has."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__()
+        self.world = world
+
+    async def read(self) -> Mapping[str, str]:
+        self.failure = TryLaterError("connection refused") if self.world.faults.away else None
+        return await super().read()
+
+    async def write(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Mapping[str, str]:
+        self.failure = TryLaterError("connection refused") if self.world.faults.away else None
+        return await super().write(change)
+
+
+async def _no_event(_reason: str, _message: str, _level: EventLevel) -> None: ...
+
+
+async def _no_count(_rule: KindRule) -> int:
+    return 0
 
 
 class ArchiveProcess:
@@ -109,13 +142,29 @@ class ArchiveProcess:
 
     def _expiry(self, by: str, check: Any) -> Expiry:
         world, file = self.world, self.world.policy_files[by]
-        archives = SimArchives(world, by, world.mutant.archive)
+        archives = self._archives(by)
         cluster = world.mutant.cluster(world, file)
         evaluator = world.mutant.evaluator(cluster, KINDS, lambda: file.policy, archives=archives)
         evaluator.archive_check = check(archives)
         parts = {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False, "by": by}
         expiry: Expiry = world.mutant.expiry(cluster=cluster, catalogue=KINDS, evaluator=evaluator, **parts)
         return expiry
+
+    def _archives(self, by: str) -> Any:
+        """The archives of one function, with its own connection to the shared state."""
+        world = self.world
+        runtime = Runtime(self.clock, world.loop.time, self.telemetry)
+        shared_state = SharedState(world.state, runtime, write_event=_no_event)
+        safeguards = Safeguards(Limits, shared_state, runtime, count_objects=_no_count, horizon=world.interval)
+
+        async def made() -> Safeguards:
+            return safeguards
+
+        ids = SharedArchiveIds(made, self.telemetry)
+        archives = SimArchives(world, by, world.mutant.archive)
+        if not world.has_volumes:
+            return archives
+        return world.mutant.identified(archives, ids, self.clock.now, world.new_archive_id)
 
     def _archival(self, by: str) -> Archival:
         expiry = self._expiry(by, self.world.mutant.check)
@@ -200,10 +249,15 @@ class ArchiveWorld:
         policy_files: By function.
         foreign: The archive behind a webhook; empty if there is none.
         specs: The policies that the operators wrote, and when; the newest may not have arrived everywhere.
+        state: The shared state.
+        has_volumes: Whether archives have markers, and other volumes are mounted in their place; not beside a mutant
+            that shows without them.
+        others: What may be mounted in place of an archive: an empty folder, and another archive.
     """
 
     def __init__(self, seed: int, mutant: ArchiveMutant | None = None) -> None:
         self.seed, self.mutant = seed, mutant or ArchiveMutant()
+        self.has_volumes = mutant is None or mutant.needs_swaps
         self.rng = random.Random(f"archives/{seed}")
         self.trace: list[str] = []
         self.loop = VirtualLoop(seed)
@@ -218,10 +272,19 @@ class ArchiveWorld:
         self.stores = {name: SimStore(self, name, is_foreign=name == self.foreign) for name in STORES}
         for one in self.stores.values() if self.mutant.needs_rot else ():
             one.faults.rot, one.skew = 0.4, abs(one.skew)
+        ids = (f"archive-{number}" for number in range(1_000_000))
+        self.new_archive_id = lambda: next(ids)
+        self.state = SharedConfigMap(self)
+        self.others = {name: [self._other(name, number) for number in range(2)] for name in STORES}
         self.checks, self.people = ArchiveChecks(self), People(self)
         self.users = self.people
         self.server, self.timer_store = Server(self), TimerStore()
         first = draw_spec(self.rng, self.foreign)
+        if self.mutant.needs_swaps:
+            first = Spec(STORES[:1], {None: Wish(STORES[0])}, timedelta(seconds=5))
+            self.faults.stop()
+            for one in self.stores.values():
+                one.faults.stop()
         self.specs = [(0.0, first)]
         functions = ("expire", "sweep", *(f"archive-{number}" for number in range(ARCHIVERS)))
         self.policy_files = {function: PolicyFile(first) for function in functions}
@@ -230,6 +293,12 @@ class ArchiveWorld:
         self.process = ArchiveProcess(self)
         self.store.listeners += [self._changed]
         self._is_peace = False
+
+    def _other(self, name: str, number: int) -> SimStore:
+        other = SimStore(self, f"other-{name}", rng=random.Random(f"other/{self.seed}/{name}/{number}"))
+        if number:
+            other.mark(Marker(f"other-{name}", self.clocks.server(), "dev"))
+        return other
 
     def run(self) -> "ArchiveWorld":
         """Live through it; raises the first Violation."""
@@ -289,6 +358,7 @@ class ArchiveWorld:
         self.faults.stop()
         for store in self.stores.values():
             store.faults.stop()
+            store.mounted = store
         for file in self.policy_files.values():
             file.put(self.specs[-1][1])
         self.checks.begin_peace()
@@ -309,7 +379,10 @@ class ArchiveWorld:
     # Troubles
 
     def _trouble(self) -> None:
-        trouble = self.rng.choice((self._crash, self._away, self._step, *(self._store_trouble,) * 4))
+        troubles = [self._crash, self._away, self._step, *(self._store_trouble,) * 4]
+        if self.has_volumes:
+            troubles = [self._crash, *(self._swap,) * 4] if self.mutant.needs_swaps else [*troubles, self._swap]
+        trouble = self.rng.choice(troubles)
         trouble()
 
     def _crash(self) -> None:
@@ -326,6 +399,15 @@ class ArchiveWorld:
     def _step(self) -> None:
         self.note("director", "steps the local clock")
         self.clocks.step(self.rng.uniform(-20, 20))
+
+    def _swap(self) -> None:
+        """The volume of an archive is not mounted, or another one is; so is another bucket under its name."""
+        store = self.stores[STORES[0] if self.mutant.needs_swaps else self.rng.choice(STORES)]
+        other = self.rng.choice(self.others[store.name])
+        if (store.marker is not None or store.files) and not store.is_foreign:
+            self.note("director", f"archive {store.name}: {'another archive' if other.marker else 'no volume'} mounted")
+            store.mounted = other
+            self.loop.call_later(self.rng.choice((2.0, 20.0, 150.0)), lambda: setattr(store, "mounted", store))
 
     def _store_trouble(self) -> None:
         store = self.stores[self.rng.choice(STORES)]
@@ -349,7 +431,7 @@ class ArchiveWorld:
                     yield path
 
     def _write_policy(self) -> None:
-        spec = draw_spec(self.rng, self.foreign)
+        spec = self.specs[0][1] if self.mutant.needs_swaps else draw_spec(self.rng, self.foreign)
         self.note("operators", f"write {spec}")
         self.specs.append((self.loop.time(), spec))
         for file in self.policy_files.values():

@@ -15,7 +15,8 @@ from shared.adapters.archive.codec import (
 from shared.adapters.archive.probe import ProbeResult, probe_store
 from shared.adapters.archive.store import FileStore
 from shared.core.archive.document import Document
-from shared.core.archive.layout import ArchiveKey, is_log, parse_key, unquote_part
+from shared.core.archive.identity import MARKER, MARKER_BYTES_MAX, Marker
+from shared.core.archive.layout import LAYOUT, ArchiveKey, is_log, parse_key, unquote_part
 from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.ports.archive import Stored, StoredFile
 
@@ -39,6 +40,34 @@ class StoreArchive:
     def name(self) -> str:
         """Its name in the policy."""
         return self._name
+
+    @property
+    def location(self) -> str:
+        """The URL of its destination."""
+        return self._store.location()
+
+    async def read_marker(self) -> Marker | None:
+        """Read the marker; see `shared.ports.archive.MarkedArchive`."""
+        try:
+            return Marker.parse(await self._store.get(MARKER, MARKER_BYTES_MAX))
+        except KeyError:
+            return None
+        except (OverflowError, ValueError) as error:
+            reason = str(error) or f"it has more than {MARKER_BYTES_MAX} bytes"
+            problem = f"the marker {self._store.location(MARKER)} is damaged: {reason}; restore it from a backup"
+            raise TryLaterError(f"archive {self._name}: {problem}", outage=problem) from None
+
+    async def write_marker(self, marker: Marker) -> Marker:
+        """Write the marker, unless there is one; see `shared.ports.archive.MarkedArchive`."""
+        await self._store.put(MARKER, marker.to_bytes())
+        if (found := await self.read_marker()) is None:
+            where = self._store.location(MARKER)
+            raise TryLaterError(f"archive {self._name}: cannot store {where}: it was deleted a moment later")
+        return found
+
+    async def is_empty(self) -> bool:
+        """Return whether no document is stored; see `shared.ports.archive.MarkedArchive`."""
+        return not [name async for name in self._store.folders(f"{LAYOUT}/")]
 
     async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         """Store a document, unless its key is stored already; see the port."""
@@ -121,6 +150,8 @@ class StoreArchive:
         async for page in self._store.files(_checked(prefix)):
             ours = []
             for file in page:
+                if file.path == MARKER:
+                    continue
                 key = _parse_key(file.path)
                 if key is not None or is_log(file.path):
                     ours.append((file, key))

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.discovery import resource_path
 from shared.adapters.kubernetes.requests import ApiServer
+from shared.core.archive.identity import KnownArchive
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_in, get_text, list_mappings
 from shared.core.policy.limits import Limits
@@ -20,7 +21,7 @@ from shared.safeguards.brake import start_deletions, stop_deletions
 from shared.safeguards.breaker import release_breaker
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
-from shared.safeguards.state_schema import NAME, BrakeStop, StateContents, Trip, parse_state
+from shared.safeguards.state_schema import NAME, BrakeStop, StateContents, Trip, parse_state, with_archive
 
 STATE_WRITES_MAX = 5
 """Maximum number of attempts to write while other processes write too."""
@@ -160,6 +161,35 @@ async def start(cluster: KubernetesCluster, namespace: str, *, by: str) -> Brake
         by: The operator.
     """
     return await start_deletions(ConfigMapState(cluster, namespace), _event_writer(cluster, namespace), by=by)
+
+
+async def remember_archive(
+    cluster: ApiServer, namespace: str, name: str, known: KnownArchive, *, replaces: bool = False
+) -> str:
+    """Remember an archive of an installation, for `archive init` and `archive adopt`.
+
+    Args:
+        cluster: The cluster, with the operator's rights.
+        namespace: The namespace of the installation; for `run`, that of its Lease.
+        name: The name of the archive in the policy.
+        known: The archive.
+        replaces: Whether it takes the place of another one that is remembered, and of what cannot be read.
+
+    Returns:
+        The id that was remembered before; empty if none was.
+
+    Raises:
+        TtlError: The state cannot be read or written.
+    """
+    before = [""]
+
+    def write(data: Mapping[str, str]) -> Mapping[str, str]:
+        archives = parse_state(data).archives or {}
+        before[0] = archives[name].id if name in archives else ""
+        return with_archive(data, name, known, replaces=replaces)
+
+    await ConfigMapState(cluster, namespace).write(write)
+    return before[0]
 
 
 def _event_writer(cluster: KubernetesCluster, namespace: str) -> WriteEvent:

@@ -17,6 +17,13 @@ ARCHIVE_COMMANDS = {
         "restore:restore",
         "Create an archived object again, under its name, without the fields that the API server sets.",
     ),
+    "init": CommandPlace(
+        "identity:init", "Give an empty destination an id, which the installation remembers as that of its archive."
+    ),
+    "adopt": CommandPlace(
+        "identity:adopt",
+        "Use the destination of an archive as it is from now on, whatever the installation remembers.",
+    ),
     "verify": CommandPlace("verify:verify", "Read archived objects, and check the digest and the identity of each."),
     "prune": CommandPlace(
         "prune:prune", "Delete the documents and logs that are older than `keep` of the archive, of all clusters."

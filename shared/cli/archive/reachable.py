@@ -5,11 +5,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from shared.adapters.clock import SystemClock
 from shared.bootstrap.archives import OpenedArchives
 from shared.cli.deleters.in_force import InForce, PolicyInForce
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
-from shared.ports import Archive
+from shared.evaluation.archive_identity import IdentifiedArchives
+from shared.ports import Archive, Archives
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,15 @@ class ReachableArchives:
 
 
 @asynccontextmanager
-async def opened_archives(force: InForce, *policies: PolicyInForce) -> AsyncIterator[ReachableArchives | None]:
+async def opened_archives(force: InForce, *policies: PolicyInForce) -> AsyncIterator[Archives | None]:
     """Open the archives of the first policy that has any, and close them at the end of the block; None if none has."""
     async with AsyncExitStack() as at_end:
         chosen = next((one for one in policies if one.policy.archives), None)
-        yield ReachableArchives(OpenedArchives(force.cluster_name), chosen.is_local, at_end) if chosen else None
+        if chosen is None:
+            yield None
+            return
+        reachable = ReachableArchives(OpenedArchives(force.cluster_name), chosen.is_local, at_end)
+        yield IdentifiedArchives(reachable, force.archive_ids, SystemClock().now)
 
 
 def check_reachable(name: str, destination: ArchiveDestination, *, is_local: bool) -> None:

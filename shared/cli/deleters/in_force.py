@@ -14,6 +14,7 @@ from shared.errors import TtlError
 from shared.installation.defaults import RUN
 from shared.installation.installed import Installed, find_other_namespaces, read_installed
 from shared.installation.leader import Leader, read_leader
+from shared.safeguards.archive_ids import ReadArchiveIds
 from shared.safeguards.state_schema import StateContents
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
@@ -112,6 +113,11 @@ class InForce:
         if self.installed is None or "cluster_name" in settings.model_fields_set:
             return settings.cluster_name
         return self.installed.cluster_name
+
+    @property
+    def archive_ids(self) -> ReadArchiveIds:
+        """The ids of the archives, as the processes remember them."""
+        return ReadArchiveIds(tuple(one.contents for one in self.states))
 
     @property
     def leader(self) -> Leader | None:

@@ -42,6 +42,7 @@ class Record(BaseModel):
         logs: The keys of the logs that were stored with it.
         log_problems: What is missing of the logs and why, by container: `{"worker-0/main": "cut: …"}`.
         redacted: Whether the data of a Secret was left out.
+        archive_id: The id of the archive that acknowledged it; empty for one without ids.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
@@ -59,10 +60,15 @@ class Record(BaseModel):
     logs: tuple[str, ...] = ()
     log_problems: dict[str, str] = Field(default_factory=dict)
     redacted: bool = False
+    archive_id: str = ""
 
     def has_all_of(self, archiving: Archiving) -> bool:
         """Return whether everything that is wanted now was stored with the object."""
         return archiving.is_met_by(children=self.with_children, logs=self.with_logs)
+
+    def is_of(self, archive_id: str) -> bool:
+        """Return whether the archive with this id acknowledged it; each one did if the id of the archive is unknown."""
+        return self.archive_id == archive_id or not archive_id
 
     def joined(self, before: "Record") -> "Record":
         """This record with the children and logs that the record before it has, as far as it lacks them.

@@ -10,6 +10,7 @@ import pytest
 
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.archive.probe import ProbeResult
+from shared.core.archive.identity import KnownArchive, Marker
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
 from shared.doctor import archives
@@ -18,6 +19,8 @@ from shared.doctor.findings import Finding, Level
 from shared.doctor.unacknowledged import check_unacknowledged
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.installation.place import Place
+from shared.safeguards.archive_ids import ReadArchiveIds
+from shared.safeguards.state_schema import StateContents
 from tests.archives import FakeArchive, FakeArchives, archiving
 from tests.builders import JOB, NOW, ago, job, later
 from tests.fakes import FakeClock, FakeCluster
@@ -32,10 +35,21 @@ class Opened:
     """What `open_archive` opens: a store whose probe finds out what the test has set."""
 
     result: ProbeResult = field(default_factory=lambda: ProbeResult("s3://bucket/probe/x", {}, later(1)))
+    marker: Marker | None = None
+    name: str = "main"
+    location: str = URL
 
     async def probe(self, name: str) -> ProbeResult:
         assert "/" not in name
         return self.result
+
+    async def read_marker(self) -> Marker | None:
+        if problem := self.result.problems.get("write"):
+            raise problem
+        return self.marker
+
+    async def is_empty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -45,9 +59,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return found
 
 
-async def check(*, is_local: bool = False, **destination: Any) -> list[Finding]:
+async def check(*, is_local: bool = False, remembered: str = "", **destination: Any) -> list[Finding]:
     policy = Policy.model_validate({"archives": {"main": destination or {"url": URL}}})
-    given = ArchivePolicy(policy, "policy.yaml", is_local, "east")
+    known = {"main": KnownArchive(remembered, URL)} if remembered else {}
+    ids = ReadArchiveIds((StateContents(archives=known),))
+    given = ArchivePolicy(policy, "policy.yaml", is_local, "east", ids)
     return await check_archives(FakeCluster(), Catalogue((JOB,)), given, FakeClock(), place=PLACE)
 
 
@@ -62,6 +78,24 @@ async def test_archive_that_accepts_a_probe_is_fine() -> None:
         ("archive main: clock", Level.OK),
         ("archive: oldest unacknowledged", Level.OK),
     ]
+
+
+@pytest.mark.parametrize("found", ["", "another"])
+async def test_destination_that_is_another_archive_fails_and_gets_no_probe(opened: Opened, found: str) -> None:
+    opened.marker = Marker(found, NOW, "east") if found else None
+    opened.result = ProbeResult("", {"read": TtlError("the probe was written")})
+
+    (finding,) = await check(remembered="expected-id")
+
+    assert finding.level is Level.FAIL
+    assert "expected archive expected-id" in finding.detail
+    assert found in finding.detail
+    assert "archive adopt --archive main --context=x" in (finding.fix or "")
+
+
+async def test_archive_with_the_remembered_marker_is_fine(opened: Opened) -> None:
+    opened.marker = Marker("expected-id", NOW, "east")
+    assert levels(await check(remembered="expected-id"))[0] == ("archive main", Level.OK)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from shared.cli.deleters.in_force import PolicyInForce
 from shared.core.archive.copies import copy_of
 from shared.core.policy.policy import Policy
 from shared.errors import TryLaterError
+from shared.safeguards.archive_ids import ReadArchiveIds
 from tests.builders import JOB, ago, job
 
 pytestmark = pytest.mark.anyio
@@ -19,6 +20,7 @@ class Force:
     """What is in force, as far as an archive needs it."""
 
     cluster_name = "default"
+    archive_ids = ReadArchiveIds(())
 
 
 FORCE: Any = Force()

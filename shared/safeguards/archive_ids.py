@@ -1,0 +1,87 @@
+"""The ids of the archives in the shared state: which archive each name of the policy means."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from shared.core.archive.identity import KnownArchive, find_known
+from shared.errors import PermanentError, TryLaterError
+from shared.ports import Telemetry
+from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.shared_state import UNREAD
+from shared.safeguards.state_schema import ARCHIVES, NAME, StateContents
+
+_DAMAGED = f"ConfigMap {NAME}: {ARCHIVES} is no JSON with an id for each archive: run `kubectl ttl archive adopt`"
+
+
+@dataclass
+class SharedArchiveIds:
+    """See `shared.ports.ArchiveIds`; all processes of an installation remember the same ids.
+
+    Attributes:
+        safeguards: Returns the safeguards of this process, which have its shared state.
+        telemetry: Receives what is wrong with an archive, once.
+        may_write: Whether new ids are written; a dry run remembers them for itself.
+    """
+
+    safeguards: Callable[[], Awaitable[Safeguards]]
+    telemetry: Telemetry
+    may_write: bool = True
+    _own: dict[str, KnownArchive] = field(default_factory=dict)
+    _reported: dict[str, str] = field(default_factory=dict)
+
+    async def find(self, name: str, location: str, *, is_fresh: bool = False) -> str:
+        """See `shared.ports.ArchiveIds`."""
+        try:
+            contents = await (await self.safeguards()).shared_state.read(is_fresh=is_fresh)
+        except TryLaterError as error:
+            raise TryLaterError(f"archive {name}: its id is unknown: {UNREAD}: {error}") from None
+        if contents is None:
+            raise PermanentError(f"archive {name}: its id is unknown: {UNREAD}; grant get on ConfigMap {NAME}")
+        return find_known({**self._own, **known_archives(contents)}, name, location)
+
+    async def remember(self, name: str, known: KnownArchive) -> str:
+        """See `shared.ports.ArchiveIds`."""
+        if not self.may_write:
+            return self._own.setdefault(name, known).id
+        remembered = await (await self.safeguards()).shared_state.remember_archive(name, known)
+        return known_archives(remembered)[name].id
+
+    def report(self, name: str, problem: str) -> None:
+        """See `shared.ports.ArchiveIds`."""
+        if problem and problem != self._reported.get(name):
+            self.telemetry.problem("an archive is not the expected one", archive=name, error=problem)
+        self._reported[name] = problem
+
+
+@dataclass(frozen=True, slots=True)
+class ReadArchiveIds:
+    """See `shared.ports.ArchiveIds`, for a command: the ids that it has read; it remembers none.
+
+    Attributes:
+        contents: The shared state of each namespace that has some; the first one takes precedence.
+    """
+
+    contents: tuple[StateContents, ...]
+
+    async def find(self, name: str, location: str, *, is_fresh: bool = False) -> str:  # noqa: ARG002 - the port's
+        """See `shared.ports.ArchiveIds`."""
+        found = (find_known(known_archives(one), name, location) for one in self.contents)
+        return next(filter(None, found), "")
+
+    async def remember(self, name: str, known: KnownArchive) -> str:  # noqa: ARG002 - the port's
+        """Return the id of an archive that no process remembers yet."""
+        return known.id
+
+    def report(self, name: str, problem: str) -> None:
+        """Do nothing: the error names the problem."""
+
+
+def known_archives(contents: StateContents) -> Mapping[str, KnownArchive]:
+    """Return the archives that are remembered.
+
+    Raises:
+        PermanentError: They cannot be read: a user may have edited them.
+    """
+    if contents.archives is None:
+        raise PermanentError(_DAMAGED)
+    return contents.archives
