@@ -1,4 +1,7 @@
-"""Read the logs of the containers of a Pod, for an archive; what is missing of them is reported, and stops nothing.
+"""Read the logs of the containers of a Pod, for an archive.
+
+What can never be read is reported as a gap, and stops nothing: the container is gone, for example. A missing right is
+an error, because an operator can grant it.
 
 The API server reads a log by the name of its Pod. So after each log the Pod is read: if the name is that of another Pod
 by then, such as the next one of a StatefulSet, the log is left out. Until then it must not be published.
@@ -12,7 +15,7 @@ from typing import Any
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings, ref_of
-from shared.errors import MissingLogError, PermanentError, UnreachableLogError
+from shared.errors import ForbiddenError, MissingLogError, PermanentError, UnreachableLogError
 from shared.ports import Cluster
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -107,6 +110,7 @@ class PodLogs:
 
         Raises:
             TryLaterError: The API server is busy or away.
+            ForbiddenError: The right to read the log, or its Pod, is missing.
         """
         for container in containers_of(pod):
             log = ContainerLog(container)
@@ -141,7 +145,7 @@ class PodLogs:
         except MissingLogError as error:
             log.lacks(LogGap.GONE, str(error))
         except PermanentError as error:
-            log.lacks(LogGap.REFUSED, str(error))
+            log.lacks(LogGap.REFUSED, _refusal(error))
         if not log.is_missing:
             await self._check_pod(log, pod)
 
@@ -151,12 +155,24 @@ class PodLogs:
         try:
             snapshot = await self.cluster.get(_POD, ref)
         except PermanentError as error:
-            log.discard(LogGap.REFUSED, f"cannot check whose log it is: {error}")
+            log.discard(LogGap.REFUSED, f"cannot check whose log it is: {_refusal(error)}")
             return
         if snapshot is None:
             log.discard(LogGap.GONE, f"{ref} was deleted while its log was read")
         elif (uid := get_text(snapshot.obj, "metadata.uid")) != ref.uid:
             log.discard(LogGap.GONE, f"{ref} was replaced by the Pod {uid}, whose log it may be; expected {ref.uid}")
+
+
+def _refusal(error: PermanentError) -> str:
+    """Return why a log can never be read.
+
+    Raises:
+        ForbiddenError: A right is missing, so it can be read once an operator grants the right.
+    """
+    if isinstance(error, ForbiddenError):
+        expected = "expected the rights to get pods and pods/log, or logs: false in the policy rule"
+        raise ForbiddenError(f"{error}; {expected}") from None
+    return str(error)
 
 
 def containers_of(pod: dict[str, Any]) -> Iterator[str]:

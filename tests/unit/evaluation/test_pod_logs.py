@@ -5,7 +5,7 @@ from contextlib import aclosing
 import pytest
 
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
-from shared.errors import ForbiddenError, MissingLogError, TryLaterError, UnreachableLogError
+from shared.errors import ForbiddenError, MissingLogError, PermanentError, TryLaterError, UnreachableLogError
 from shared.evaluation.pod_logs import LogGap, PodLogs, containers_of
 from tests.fakes import FakeCluster
 
@@ -108,7 +108,7 @@ async def test_container_that_has_started_once_has_a_log(cluster, status):
     ("error", "gap", "may_come"),
     [
         (MissingLogError("gone"), LogGap.GONE, False),
-        (ForbiddenError("pods/log is forbidden"), LogGap.REFUSED, False),
+        (PermanentError("the node has no logs"), LogGap.REFUSED, False),
         (UnreachableLogError("connection refused"), LogGap.UNREACHABLE, True),
     ],
 )
@@ -179,14 +179,23 @@ async def test_pod_is_read_once_after_each_log_that_can_be_stored(cluster):
     assert cluster.counted()["get"] - before == 1
 
 
-async def test_log_whose_pod_may_not_be_read_is_refused(cluster):
+@pytest.mark.parametrize(("verb", "text"), [("log", ""), ("get", ""), ("get", "text")])
+async def test_missing_right_is_an_error_and_no_gap(cluster, verb, text):
+    obj = cluster.put(pod(main=text))
+    cluster.fail(verb, ForbiddenError("no right"))
+
+    with pytest.raises(ForbiddenError, match="no right; expected the rights to get pods and pods/log"):
+        await read(cluster, obj)
+
+
+async def test_log_whose_pod_cannot_be_read_for_good_is_refused(cluster):
     obj = cluster.put(pod(main=""))
-    cluster.fail("get", ForbiddenError("pods is forbidden"))
+    cluster.fail("get", PermanentError("refused"))
 
     ((log, _),) = await read(cluster, obj)
 
     assert (log.gap, log.is_missing) == (LogGap.REFUSED, True)
-    assert log.problem == "cannot check whose log it is: pods is forbidden"
+    assert log.problem == "cannot check whose log it is: refused"
 
 
 async def test_api_server_that_is_away_after_a_log_is_an_error(cluster):

@@ -4,7 +4,7 @@ import pytest
 
 from shared.core.archive.layout import log_path
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
-from shared.errors import DamagedDocumentError, MissingLogError, TryLaterError, UnreachableLogError
+from shared.errors import DamagedDocumentError, ForbiddenError, MissingLogError, TryLaterError, UnreachableLogError
 from shared.evaluation.pod_logs import PodLogs
 from shared.usecases.archive_logs import write_logs
 from shared.usecases.byte_gate import ByteGate
@@ -104,6 +104,18 @@ async def test_log_that_is_missing_later_is_kept(error):
     (problem,) = stored.problems.values()
     assert problem.startswith("kept: an attempt before has stored 10 bytes; now ")
     assert str(error) in problem
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_missing_right_is_an_error_also_at_the_last_attempt(is_stored):
+    """An operator can grant it, so the object waits. What an attempt before has stored may be shorter than the log."""
+    bench = Bench()
+    if is_stored:
+        await bench.write()
+    bench.cluster.fail("log", ForbiddenError("pods/log is forbidden"))
+
+    with pytest.raises(ForbiddenError, match="pods/log is forbidden"):
+        await bench.write(may_be_missing=True)
 
 
 async def test_archive_that_is_away_is_an_error():
