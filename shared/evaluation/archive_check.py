@@ -185,10 +185,11 @@ async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy
     found = replace(nothing, location=stored.location)
     if document.text != copied.text:
         return replace(found, problem=f"archive {archiving.to}: {stored.location} is not the object that was read")
-    if not (document.record.has_all_of(archiving) and document.record.is_of(stored.archive_id)):
+    record = document.record
+    found = replace(found, children=record.with_children, logs=record.with_logs)
+    if not (record.has_all_of(archiving) and record.is_of(stored.archive_id)):
         return found
-    at, record = max(stored.stored_at, document.record.archived_at), document.record
-    return replace(found, acknowledged_at=at, children=record.with_children, logs=record.with_logs)
+    return replace(found, acknowledged_at=max(stored.stored_at, record.archived_at))
 
 
 def _now() -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.time_text import describe_instant, instant_as_json
+from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.decide import Expire
 from shared.core.facts import Facts, Reason
 from shared.core.ttl.durations import format_duration
@@ -36,10 +37,21 @@ def archive_lines(facts: Facts, now: datetime) -> Iterator[str]:
     if fact is None or fact.problem:
         yield f"{wanted}; whether it is acknowledged is unknown"
     else:
-        why = _TEKTON_RESULTS if archiving.native else "this version of the object is not stored"
-        yield f"{wanted}; not acknowledged: {why}"
+        yield f"{wanted}; not acknowledged: {_explain_missing(archiving, fact)}"
     if archiving.grace:
         yield f"its grace of {grace} begins with the acknowledgement"
+
+
+def _explain_missing(archiving: Archiving, fact: ArchiveFact) -> str:
+    """Say why an archive has not acknowledged an object: it is not stored, or not with everything that is wanted."""
+    if archiving.native:
+        return _TEKTON_RESULTS
+    if not fact.location:
+        return "this version of the object is not stored"
+    wanted = {"children": archiving.children and not fact.children, "logs": archiving.logs and not fact.logs}
+    if lacking := " and ".join(name for name, is_lacking in wanted.items() if is_lacking):
+        return f"stored at {fact.location} without its {lacking}"
+    return f"stored at {fact.location} when it was another archive"
 
 
 def archive_as_json(facts: Facts) -> dict[str, Any] | None:

@@ -57,6 +57,23 @@ def test_object_that_is_not_stored_says_so() -> None:
     assert (reported["acknowledged"], reported["graceEndsAt"]) == (False, None)
 
 
+@pytest.mark.parametrize(
+    ("children", "logs", "lacking"),
+    [
+        (True, False, "without its logs"),
+        (False, True, "without its children"),
+        (False, False, "without its children and logs"),
+        (True, True, "when it was another archive"),
+    ],
+)
+def test_object_that_is_stored_without_what_is_wanted_names_the_document(
+    children: bool, logs: bool, lacking: str
+) -> None:
+    fact = replace(ABSENT, location="s3://bucket/key", children=children, logs=logs)
+    line = next(archive_lines(facts(replace(MAIN, logs=True), fact), NOW))
+    assert line == f"main, by policy rule ci; not acknowledged: stored at s3://bucket/key {lacking}"
+
+
 @pytest.mark.parametrize("fact", [None, replace(ABSENT, problem="away")])
 def test_unknown_acknowledgement_is_not_said_to_be_absent(fact: ArchiveFact | None) -> None:
     assert "unknown" in next(archive_lines(facts(MAIN, fact), NOW))
