@@ -356,6 +356,7 @@ class FakeTelemetry:
     archives: list[ObjectArchived] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
+    levels: dict[str, EventLevel] = field(default_factory=dict)
     unarchived: list[tuple[str, str, bool]] = field(default_factory=list)
     missed: int = 0
     problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
@@ -422,6 +423,7 @@ class FakeTelemetry:
     def reported(self, report: Report, *, by: str, level: EventLevel = "Warning") -> None:
         self.note(by, f"reported {report.ref} {report.ref.uid} {report.reason} {report.message}")
         self.reports.append(report)
+        self.levels[report.id] = level
 
     @property
     def events(self) -> list[tuple[ObjectRef, str, str]]:

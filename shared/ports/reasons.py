@@ -116,8 +116,9 @@ class EventReason(StrEnum):
     """The object.
 
     The object is due, and is kept until its archive has acknowledged exactly this version of it. The message names the
-    archive, and the problem if reading the archive fails. If an archive refuses the object for good, the message is its
-    answer, and the action is `Refuse`. An Event of the journal.
+    archive, and the problem if reading the archive fails. Without a problem, the Event is Normal: `archive` has yet to
+    store the object. If an archive refuses the object for good, the message is its answer, and the action is `Refuse`.
+    An Event of the journal.
     """
     INVALID_ARCHIVE = "InvalidArchive"
     """The object, or its Namespace.

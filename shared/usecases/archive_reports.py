@@ -47,7 +47,11 @@ def archived_before(fact: ArchiveFact, ref: ObjectRef, timer: Timer | None) -> O
 
 
 def find_unarchived_event(obj: Mapping[str, Any], decision: Decision, *, now: datetime) -> ObjectEvent | None:
-    """The Event about an object that is due and not archived; None if it is not due, or only just."""
+    """The Event about an object that is due and not archived; None if it is not due, or only just.
+
+    It is a Warning only if there is a problem. Else `archive` has yet to store the object, for example if it was due
+    before `archive` started.
+    """
     facts = decision.facts
     if decision.reason is not Reason.NOT_ARCHIVED or facts.archiving is None or facts.due_at is None:
         return None
@@ -55,6 +59,6 @@ def find_unarchived_event(obj: Mapping[str, Any], decision: Decision, *, now: da
         return None
     due_at = format_instant(facts.due_at.replace(microsecond=0))
     message = f"due {due_at}, and kept until archive {facts.archiving.to} has acknowledged this version of it"
-    if facts.problem:
-        message = f"{message}: {facts.problem}"
-    return ObjectEvent(ref_of(obj), EventReason.NOT_ARCHIVED, message)
+    if not facts.problem:
+        return ObjectEvent(ref_of(obj), EventReason.NOT_ARCHIVED, message, "Normal")
+    return ObjectEvent(ref_of(obj), EventReason.NOT_ARCHIVED, f"{message}: {facts.problem}")

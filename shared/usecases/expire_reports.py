@@ -10,7 +10,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_in, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.messages import ObjectDeleted
-from shared.ports import EventReason
+from shared.ports import EventLevel, EventReason
 
 _INVALID = {
     Reason.INVALID_TTL: EventReason.INVALID_TTL,
@@ -26,11 +26,19 @@ _CLOCK_AHEAD = (
 
 
 class ObjectEvent(NamedTuple):
-    """A Kubernetes Event to write."""
+    """A Kubernetes Event to write.
+
+    Attributes:
+        about: The object, or its Namespace.
+        reason: The reason.
+        message: What was decided and why.
+        level: Warning if an operator has to act on it.
+    """
 
     about: ObjectRef
     reason: EventReason
     message: str
+    level: EventLevel = "Warning"
 
 
 def find_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> ObjectEvent | None:

@@ -14,7 +14,7 @@ from shared.core.objects import ObjectRef
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluator
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, Purpose, TimersSet
-from shared.ports import Clock, Cluster, EventReason, Refusal, Report, Snapshot, Telemetry, Verdict
+from shared.ports import Clock, Cluster, EventLevel, EventReason, Refusal, Report, Snapshot, Telemetry, Verdict
 from shared.safeguards.pace import Pace
 from shared.safeguards.safeguards import Safeguards
 from shared.usecases.expire_reports import ObjectEvent
@@ -118,10 +118,10 @@ class ObjectHandler:
     def _record_audited(self, ref: ObjectRef, facts: Facts) -> None:
         self.telemetry.audited(self.would, ref, audited_of(facts), by=self.by)
 
-    def _write_event(self, ref: ObjectRef, reason: EventReason, message: str) -> None:
+    def _write_event(self, ref: ObjectRef, reason: EventReason, message: str, level: EventLevel = "Warning") -> None:
         """Have the journal write an Event in the background, within its limits: the verdict does not depend on it."""
         if self.writes_events and not self.dry_run:
-            self.telemetry.reported(Report.of(ref, reason, message, at=self.clock.now()), by=self.by)
+            self.telemetry.reported(Report.of(ref, reason, message, at=self.clock.now()), by=self.by, level=level)
 
 
 def shared_fields(handler: ObjectHandler) -> dict[str, Any]:

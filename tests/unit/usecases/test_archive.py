@@ -544,6 +544,7 @@ class TestExpire:
         await bench.expire(stored)
 
         assert [reason for _, reason, _ in bench.telemetry.events] == (["NotArchived"] if due_for > 60 else [])
+        assert "Warning" not in bench.telemetry.levels.values()  # no operator has to act on it
 
     async def test_event_names_the_problem_of_the_archive(self, bench):
         bench.archive.failure = TryLaterError("no route to host")
@@ -553,6 +554,7 @@ class TestExpire:
         ((_, reason, message),) = bench.telemetry.events
         assert reason == "NotArchived"
         assert message.endswith("acknowledged this version of it: archive main: no route to host")
+        assert list(bench.telemetry.levels.values()) == ["Warning"]
 
     async def test_deletion_of_an_unarchived_object_counts_for_no_safeguard(self, bench):
         await bench.expire(bench.put())
