@@ -157,6 +157,7 @@ class RealServer:
             f"--secure-port={self.url.rsplit(':', 1)[1]}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",  # 1.37 refuses a loopback address as the endpoint of its Service
             f"--cert-dir={self.ca.parent}",
             f"--token-auth-file={tokens}",
             "--authorization-mode=RBAC",
