@@ -5,7 +5,17 @@ from typing import Any
 
 from shared.core.kinds.rule import KindRule
 
-BUILT_IN = {"", "apps", "batch", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"}
+BUILT_IN = {
+    "",
+    "apps",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "events.k8s.io",
+    "lifecycle.k8s.io",
+    "scheduling.k8s.io",
+    "storagemigration.k8s.io",
+}
 _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
