@@ -61,7 +61,7 @@ smoke: $(READY) ## each promise once on real servers: 3 minutes; without their b
 e2e-smoke: $(READY) ## one object from its event to its deletion on the cluster of KUBECONFIG, with Knative
 	@$(BIN)/pytest -x --durations 5 tests/e2e/test_smoke.py
 
-verify: ## all tests there are, with real servers, a cluster and the image's Python: 90 minutes
+verify: ## all tests there are, with real servers, a cluster and the image's Python: 100 minutes
 	@bash .ci/verify
 
 # A test that failed runs once more, alone; FLAKY lists those that passed then. Tests whose promise is a time run alone.

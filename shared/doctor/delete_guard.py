@@ -9,7 +9,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.doctor.rights import Account
-from shared.doctor.server import list_served
+from shared.doctor.server import UPGRADE, list_served
 from shared.errors import TtlError
 from shared.installation.delete_guard import ACCOUNTS, guard, guard_name, not_checked
 from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, MakeGuard, compare_guard
@@ -83,7 +83,7 @@ async def check_guard(
     try:
         if not set(PLURALS) <= await list_served(cluster, GROUP):
             detail = "the API server does not serve ValidatingAdmissionPolicies, so it cannot reject a DELETE itself"
-            return [warn("delete guard", detail, "upgrade the cluster to Kubernetes 1.30 or later")]
+            return [warn("delete guard", detail, UPGRADE)]
     except TtlError as error:
         return [unknown("delete guard", str(error), place)]
     policies, bindings = [await read_list(cluster, f"/apis/{GROUP}/{one}", labelSelector=OURS) for one in PLURALS]

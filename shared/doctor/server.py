@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shared.adapters.clock import SERVER_AHEAD_MAX
 from shared.core.kinds.rule import KindRule
@@ -10,6 +10,7 @@ from shared.core.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import AbsentKindError, TtlError
 from shared.evaluation.served import list_unserved
+from shared.installation.kubernetes_versions import OLDEST, TESTED, describe_version, parse_version
 from shared.installation.place import Place
 from shared.ports import Clock
 
@@ -27,6 +28,9 @@ KNATIVE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "Serving": {"serving.knative.dev/v1": ("services",)},
 }
+UPGRADE = f"upgrade the cluster to Kubernetes {describe_version(OLDEST)} or later"
+"""What to do if the API server is too old for admission policies."""
+
 _INSTALL = {
     "Eventing": ("eventing.yaml",),
     "Serving": ("serving-crds.yaml", "serving-core.yaml"),
@@ -47,9 +51,30 @@ async def check_server(cluster: "KubernetesCluster", clock: Clock) -> tuple[list
     received_at = clock.now()
     if answer is None:
         raise TtlError(f"{cluster.server}/version: expected the version of the API server, got none")
-    version = get_text(answer.body, "gitVersion")
-    server = ok("API server", f"{version} at {cluster.server}")
+    server = check_kubernetes(answer.body, cluster.server)
     return [server, compare_clocks(sent_at, answer.read_at + answer.ahead, received_at)], answer.read_at
+
+
+def check_kubernetes(body: Mapping[str, Any], server: str) -> Finding:
+    """Compare the version of the API server with those that the admission policies and the tests are made for.
+
+    Args:
+        body: The answer to GET /version.
+        server: The address of the API server.
+    """
+    what, found, version = "API server", f"{get_text(body, 'gitVersion')} at {server}", parse_version(body)
+    if version is None:
+        return ok(what, found)
+    oldest, newest = describe_version(TESTED[0]), describe_version(TESTED[-1])
+    if version < OLDEST:
+        detail = f"{found}: it may refuse the guards and the guard rails, and then it cannot reject a DELETE itself"
+        return fail(what, detail, UPGRADE)
+    if version < TESTED[0]:
+        detail = f"{found}: Kubernetes {describe_version(version)} is older than {oldest}, the oldest tested version"
+        return warn(what, detail, f"upgrade the cluster to Kubernetes {oldest} or later")
+    if version > TESTED[-1]:
+        return ok(what, f"{found}; newer than Kubernetes {newest}, the newest tested version")
+    return ok(what, found)
 
 
 def compare_clocks(sent_at: datetime, stated_at: datetime, received_at: datetime) -> Finding:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from shared.core.policy.policy import Policy
 from shared.core.policy.unused import USAGE_KINDS
 from shared.doctor.findings import Finding, ok, unknown, warn
-from shared.doctor.server import list_served
+from shared.doctor.server import UPGRADE, list_served
 from shared.errors import TtlError
 from shared.installation.guard_status import GROUP, PLURALS, GuardState, compare_guard
 from shared.installation.inventory import Obj, name_of, read_list
@@ -39,7 +39,7 @@ async def check_usage_guards(cluster: "KubernetesCluster", policy: Policy, place
     try:
         if not set(PLURALS) <= await list_served(cluster, GROUP):
             detail = "the API server does not serve ValidatingAdmissionPolicies, so it cannot reject a DELETE itself"
-            return [warn(_WHAT, detail, "upgrade the cluster to Kubernetes 1.30 or later")]
+            return [warn(_WHAT, detail, UPGRADE)]
     except TtlError as error:
         return [unknown(_WHAT, str(error), place)]
     listed = [await read_list(cluster, f"/apis/{GROUP}/{one}", labelSelector=_OURS) for one in PLURALS]

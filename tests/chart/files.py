@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from shared import __version__
+from shared.installation.kubernetes_versions import OLDEST, describe_version
 from tests.chart import templates
 from tests.chart.builds import EXCLUSIVE
 from tests.chart.kustomizations import GENERATED, component, selectable
@@ -26,7 +27,9 @@ def render() -> dict[str, str]:
     return {
         **render_from_code(),
         "components.yaml": HEADER + _dump(_components()),
-        "README.md": _README.read_text().replace("{components}", _table()),
+        "README.md": _README.read_text()
+        .replace("{components}", _table())
+        .replace("{oldest}", describe_version(OLDEST)),
         **{f"templates/{name}": text for name, text in templates.render().items()},
     }
 
@@ -47,7 +50,7 @@ def _chart() -> Any:
         "type": "application",
         "version": __version__,
         "appVersion": __version__,
-        "kubeVersion": ">=1.30.0-0",
+        "kubeVersion": f">={describe_version(OLDEST)}.0-0",
         "home": "https://github.com/ttl-after-finished/ttl-after-finished",
         "sources": ["https://github.com/ttl-after-finished/ttl-after-finished"],
         "keywords": ["ttl", "cleanup", "garbage-collection", "jobs", "knative", "cloudevents"],

@@ -1,13 +1,16 @@
 """The checks of a tag, and the workflows."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import yaml
 
 from shared import __version__
+from shared.installation.kubernetes_versions import TESTED, describe_version
 from tests.builders import ROOT
 from tests.release.krew import PLATFORMS, archive_of, krew_manifest
 from tests.release.release import find_notes, find_problems
@@ -157,3 +160,44 @@ def test_a_job_that_publishes_needs_the_one_before_it():
 
 def test_no_script_of_a_workflow_contains_an_expression():
     assert [step["run"] for step in STEPS if "${{" in step.get("run", "")] == [], "pass values by the environment"
+
+
+def test_smoke_tests_run_on_each_tested_kubernetes():
+    jobs = WORKFLOWS["verify"]["jobs"]
+    action = yaml.safe_load((ROOT / ".github/actions/servers/action.yml").read_text())
+    others = jobs["kubernetes"]["strategy"]["matrix"]["kubernetes"]
+    named = sorted(version.removesuffix(".x") for version in [action["inputs"]["kubernetes"]["default"], *others])
+    assert named == [describe_version(version) for version in TESTED]
+
+
+def test_versions_runs_the_smoke_tests_on_what_is_there_and_names_what_is_not(tmp_path):
+    """.ci/versions: beside the usual version, one whose tests pass, one whose tests fail, and one without binaries."""
+    own, passing, absent, failing = (
+        describe_version(version) for version in (TESTED[2], TESTED[0], TESTED[1], TESTED[3])
+    )
+    script = "#!/bin/sh\necho Kubernetes v{}.9\n"
+    for folder, version in ((".", own), (passing, passing), (failing, failing)):
+        _program(tmp_path / folder / "kube-apiserver", script.format(version))
+    _program(
+        tmp_path / "path/make",
+        f'#!/bin/sh\necho "made $1 on $KUBEBUILDER_ASSETS"\n[ "${{KUBEBUILDER_ASSETS##*/}}" != {failing} ]\n',
+    )
+    environment = {
+        **os.environ,
+        "KUBEBUILDER_ASSETS": str(tmp_path),
+        "PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}",
+        "VENV": sys.prefix,
+    }
+    environment.pop("SETUP", None)
+    done = subprocess.run([ROOT / ".ci/versions"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    made = [line for line in done.stdout.splitlines() if line.startswith("made")]
+    assert made == [f"made smoke on {tmp_path / version}" for version in (passing, failing)]
+    assert f"the smoke tests on Kubernetes {absent} are skipped" in done.stderr
+    assert f"the smoke tests failed on Kubernetes {failing}" in done.stderr
+
+
+def _program(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)

@@ -23,7 +23,7 @@ from shared.doctor.examine import Variant, is_customized, release_of, variant_of
 from shared.doctor.findings import Finding, Level, as_json, fail, ok
 from shared.doctor.rights import Account, accounts_of, report_rights
 from shared.doctor.safeguards import check_safeguards
-from shared.doctor.server import compare_clocks
+from shared.doctor.server import check_kubernetes, compare_clocks
 from shared.doctor.wiring import (
     check_brokers,
     check_coverage,
@@ -826,6 +826,32 @@ def test_clock_level_follows_from_the_difference(ahead, level):
     assert finding.level.value == level
     if level == "warn":
         assert ("ahead of" if ahead > 0 else "behind") in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("body", "level", "detail"),
+    [
+        ({"major": "1", "minor": "30", "gitVersion": "v1.30.14"}, "FAIL", "v1.30.14 at here: it may refuse the guards"),
+        ({"major": "1", "minor": "31", "gitVersion": "v1.31.2"}, "warn", "1.31 is older than 1.34, the oldest tested"),
+        ({"major": "1", "minor": "33+", "gitVersion": "v1.33.5-gke.7"}, "warn", "1.33 is older than 1.34"),
+        ({"major": "1", "minor": "34", "gitVersion": "v1.34.4"}, "ok", "v1.34.4 at here"),
+        ({"major": "1", "minor": "37+", "gitVersion": "v1.37.2-eks-1"}, "ok", "v1.37.2-eks-1 at here"),
+        ({"major": "1", "minor": "38", "gitVersion": "v1.38.0"}, "ok", "newer than Kubernetes 1.37, the newest tested"),
+        ({"major": "2", "minor": "0", "gitVersion": "v2.0.0"}, "ok", "newer than Kubernetes 1.37"),
+        (
+            {"major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "33", "gitVersion": "v1.36.3"},
+            "warn",
+            "v1.36.3 at here: Kubernetes 1.33 is older than 1.34",
+        ),
+        ({"major": "1", "minor": "", "gitVersion": "v1.36.3"}, "ok", "v1.36.3 at here"),
+        ({"major": 1, "minor": [34]}, "ok", "at here"),
+    ],
+)
+def test_version_of_the_api_server_is_compared_with_those_that_are_tested(body, level, detail):
+    finding = check_kubernetes(body, "here")
+    assert finding.level.value == level
+    assert detail in finding.detail
+    assert bool(finding.fix) == (level != "ok")
 
 
 def test_slow_answer_is_no_clock_difference():
