@@ -43,17 +43,20 @@ def refusals(api: Api) -> list[str]:
         try:
             api.call("POST", f"{POLICIES}?dryRun=All", policy)
         except urllib.error.HTTPError as error:
-            found.append(json.load(error)["message"])
+            with error:
+                found.append(json.load(error)["message"])
     return found
 
 
+def table() -> list[list[str]]:
+    """The cells of the table of the documentation; the first row has the versions."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 def documented(version: str) -> dict[str, str]:
-    """What the table of the documentation says of the kinds in a version, by the name of the kind."""
-    header, _, *rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in PAGE.read_text().splitlines()
-        if line.startswith("|")
-    ]
+    """What the documentation says of the kinds in a version, by the name of the kind."""
+    header, _, *rows = table()
     column = header.index(version)
     named = [(re.search(r"kind `([^`]+)`", row[0]), row[column]) for row in rows]
     return {found[1]: state for found, state in named if found}
@@ -70,6 +73,15 @@ def served(api: Api) -> set[str]:
 
 def minor_of(server: RealServer) -> int:
     return int(Api(server).get("/version")["minor"])
+
+
+@pytest.mark.smoke
+def test_documentation_has_the_status_of_options_that_cannot_be_decoded(server, api):
+    row = next(cells for cells in table() if "cannot be decoded" in cells[0])
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        api.call("DELETE", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt", {"dryRun": "All"})
+    refused.value.close()
+    assert str(refused.value.code) == row[table()[0].index(f"1.{minor_of(server)}")]
 
 
 @pytest.mark.smoke
