@@ -186,6 +186,12 @@ class Reason(StrEnum):
 
     Nothing.
     """
+    NOT_STARTED = "not-started"
+    """The object has not started, or waits to start again, such as a Pod that no node accepts. The clock of its active
+    deadline starts when the object does.
+
+    Find out what it waits for: `kubectl describe` shows why a Pod is not scheduled.
+    """
     ALREADY_STOPPED = "already-stopped"
     """The object was stopped at its active deadline, or another client has stopped it.
 

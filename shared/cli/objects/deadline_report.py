@@ -22,6 +22,7 @@ STOP_WORDS = {
     Reason.NEVER: "its deadline is never",
     Reason.FINISHED: "it has finished",
     Reason.SUSPENDED: "it is suspended, and the clock of its deadline starts again when it is resumed",
+    Reason.NOT_STARTED: "it has not started, and the clock of its deadline starts when it does",
     Reason.STOP_UNDONE: "it was stopped at its deadline and runs again; it is not stopped again",
     Reason.CANNOT_STOP: "its kind has no way to stop an object",
     Reason.ENFORCED_BY_CONTROLLER: "the deadline field of its kind is set, and the controller of the kind enforces it",

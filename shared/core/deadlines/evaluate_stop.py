@@ -104,6 +104,16 @@ class _Running:
         is_in_place = stop is not None and is_merged(self.case.obj, stop.patch)
         return is_in_place and not (self.run.is_suspended and (mark is None or mark.is_changed(self.case.obj)))
 
+    def idle_reason(self) -> Reason:
+        """Why the clock does not run: the object is suspended by its spec, or was; or it waits for its start.
+
+        A Pod that no node accepts has no start, and neither has a Workload that waits for quota.
+        """
+        rule = self.case.rule
+        patches = (rule.deadline.stop.patch if rule.deadline and rule.deadline.stop else None, rule.create_suspended)
+        is_suspended = any(patch is not None and is_merged(self.case.obj, patch) for patch in patches)
+        return Reason.SUSPENDED if is_suspended or self.run.started_at is not None else Reason.NOT_STARTED
+
     def is_stop_undone(self) -> bool:
         """Return whether the object runs again after a stop, without a new start, or after the last allowed stop.
 
@@ -198,7 +208,7 @@ def _reason_to_leave(running: _Running, facts: Facts) -> Evaluated:
     if problem := running.cannot_stop(facts):
         return Reason.CANNOT_STOP, replace(facts, problem=problem)
     if running.run.is_suspended:
-        return Reason.SUSPENDED, replace(facts, due_at=None)
+        return running.idle_reason(), replace(facts, due_at=None)
     if running.is_stop_undone():
         return Reason.STOP_UNDONE, facts
     if facts.due_at is None:

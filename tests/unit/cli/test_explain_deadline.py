@@ -185,6 +185,7 @@ def test_each_reason_of_a_stop_has_a_text():
         Reason.NO_DEADLINE,
         Reason.FINISHED,
         Reason.SUSPENDED,
+        Reason.NOT_STARTED,
         Reason.ALREADY_STOPPED,
         Reason.STOP_UNDONE,
         Reason.CANNOT_STOP,

@@ -15,10 +15,12 @@ from shared.core.finish import finish_of
 from shared.core.kinds.deadline_rule import DeadlineRule
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.namespaces import namespace_of, plain_namespace
+from shared.core.objects import format_instant
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import (
     JOB,
     NOW,
+    POD,
     ago,
     annotated,
     condition,
@@ -153,6 +155,23 @@ class TestClock:
         decision = decided(obj)
 
         assert (decision.reason, decision.facts.due_at) == ("suspended", None)
+
+    @pytest.mark.parametrize(
+        ("status", "spec", "expected"),
+        [
+            ({"phase": "Pending"}, {}, "not-started"),
+            ({}, {}, "not-started"),
+            ({"phase": "Pending"}, {"schedulingGates": [{"name": "example.com/quota"}]}, "not-started"),
+            ({"phase": "Pending"}, {"schedulingGates": [{"name": "ttlafterfinished.dev/restored"}]}, "suspended"),
+            ({"phase": "Pending", "startTime": format_instant(ago(10))}, {}, "not-due"),
+            ({"phase": "Pending", "startTime": format_instant(ago(61))}, {}, "deadline-exceeded"),
+        ],
+        ids=["unschedulable", "new", "gated", "restored", "pulls its image", "has not pulled its image"],
+    )
+    def test_pod_that_no_node_accepted_has_not_started(self, status, spec, expected):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": {}}, "spec": spec, "status": status}
+        pod = annotated(pod, active_deadline="60s")
+        assert str(decide_stop(pod, POD, NOW, Context(namespace=HOME)).reason) == expected
 
     def test_suspended_object_of_a_kind_that_cannot_be_suspended_is_stopped(self):
         cancelled = {"stop": {"patch": {"spec": {"status": "Cancelled"}}}}
