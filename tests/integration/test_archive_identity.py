@@ -5,7 +5,8 @@ import shutil
 
 from shared.core.archive.identity import MARKER
 from tests.integration.conftest import run_command
-from tests.integration.test_archive import cluster, options, s3, server  # noqa: F401 - fixtures
+from tests.integration.test_archive import cluster, options, s3  # noqa: F401 - fixtures
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 
 def marker_of(folder):
