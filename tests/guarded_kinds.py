@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from shared.core.archive.draft import merged
+from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
 from shared.installation.delete_guard import guard, usernames
 from shared.installation.stop_guard import can_stop, stop_guard
@@ -161,10 +162,10 @@ def change(rule: KindRule, obj: Object, patch: Object, username: str = ENFORCE, 
     return Request("UPDATE", _resource(rule, obj), username, **request)
 
 
-def stop_of(rule: KindRule, obj: Object, *, at: datetime = NOW) -> Object:
-    """The patch that stops a stored object; without the preconditions, which the API server checks."""
+def stop_of(rule: KindRule, obj: Object, *, at: datetime = NOW, action: Action = "stop") -> Object:
+    """The patch that stops or suspends a stored object; without the preconditions, which the API server checks."""
     deadline = not_none(rule.deadline)
-    return patch_of(not_none(deadline.stop), obj, at=at, before=None)
+    return patch_of(not_none(deadline.find_stop(action)), obj, at=at, before=None)
 
 
 def described(case: Case, verdict: Verdict) -> str:

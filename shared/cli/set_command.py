@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -18,8 +18,9 @@ from shared.cli.objects.edited_object import (
     echo_obstacles,
 )
 from shared.cli.output.width import echo
-from shared.core.deadlines.edits import Action, check_deadline, merge_edits, set_deadline, unset_deadline
+from shared.core.deadlines.edits import check_deadline, merge_edits, set_deadline, unset_deadline
 from shared.core.decide import Decision, Reason
+from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
 from shared.core.ttl import edits
@@ -112,9 +113,7 @@ def _named(parameter: str) -> Iterator[None]:
 @click.option("--failed", is_flag=True, help="TIME is only for an object that fails.")
 @click.option("--unset", is_flag=True, help="Without TIME: remove the TTL annotations.")
 @click.option("--deadline", metavar="TIME", help="How long the object may run: a duration, or never.")
-@click.option(
-    "--on-deadline", type=click.Choice(["stop", "delete"]), help="What is done at the deadline. Default: stop."
-)
+@click.option("--on-deadline", type=click.Choice(get_args(Action)), help="What is done at the deadline. Default: stop.")
 @click.option("--unset-deadline", is_flag=True, help="Remove the deadline annotations.")
 @context_namespace_option
 @object_options

@@ -9,6 +9,7 @@ from shared.core.deadlines.deadline import Deadline
 from shared.core.deadlines.mark import Mark
 from shared.core.dispatchers import Dispatcher
 from shared.core.finish import Finish
+from shared.core.kinds.deadline_rule import Action
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.policy.policy import NO_POLICY, Policy
@@ -67,7 +68,7 @@ class DeadlineFacts:
         moved_by: The setting that made the deadline shorter: max-active-deadline of the namespace.
         enforced_by: The controller that enforces the deadline field of the kind, if that field is set.
         mark: The last stop of the object at a deadline; None if it was never stopped.
-        deletes: Whether the object is deleted at its deadline.
+        action: What is done with the object at its deadline.
     """
 
     deadline: Deadline | None = None
@@ -75,7 +76,12 @@ class DeadlineFacts:
     moved_by: str = ""
     enforced_by: str = ""
     mark: Mark | None = None
-    deletes: bool = False
+    action: Action = "stop"
+
+    @property
+    def deletes(self) -> bool:
+        """Return whether the object is deleted at its deadline."""
+        return self.action == "delete"
 
 
 NO_DEADLINE_FACTS = DeadlineFacts()

@@ -125,13 +125,13 @@ def _end_of(obj: Any, when: FinishedWhen) -> tuple[Outcome, Mapping[str, Any]] |
 
 
 def _stopped(obj: Any, rule: KindRule) -> Finish:
-    """The finish of an object that `enforce` stopped and whose kind does not report the end; else unfinished.
+    """The finish of an object that `enforce` suspended, after which its kind reports no end; else unfinished.
 
     The stop must still be in place, and nothing else in the spec may have changed: an object that a person resumed, or
     suspended later, counts as unfinished. The finish time is the latest of the stop and of the instant at which it was
     complete; if that is unknown, so is the finish time.
     """
-    stop = rule.deadline.stop if rule.deadline else None
+    stop = rule.deadline.suspending if rule.deadline else None
     if stop is None or stop.ends is None:
         return _UNFINISHED
     try:

@@ -205,8 +205,9 @@ class Reason(StrEnum):
     `ttlafterfinished.dev/deadline-exceeded`.
     """
     CANNOT_STOP = "cannot-stop"
-    """The object has an active deadline, and its kind rule has `cannotStop`, or no `deadline` at all. Or it would be
-    deleted at its deadline, and has to be archived, which is done when it finishes.
+    """The object has an active deadline, and its kind rule has `cannotStop`, an `exception` for it, no `suspend` for
+    `on-deadline: suspend`, or no `deadline` at all. Or it would be deleted at its deadline, and has to be archived,
+    which is done when it finishes.
 
     `kubectl ttl kinds KIND` prints why. If the rule has `cannotStop`, the annotation
     `ttlafterfinished.dev/on-deadline: delete` has the object deleted instead.

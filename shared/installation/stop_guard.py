@@ -1,14 +1,14 @@
 """The stop guard: admission policies that make the API server reject a change that `enforce` must never make.
 
 The right to patch a kind cannot be limited to some fields. The stop guard limits it: our accounts may change an object
-only as the `stop.patch` of its kind rule says, and only while it runs and is not held or exempt.
+only as `stop` or `suspend` of its kind rule says, and only while it runs and is not held or exempt.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
-from shared.core.kinds.admission import express, rule_version
+from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import list_of
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.stop_text import is_merged
@@ -20,7 +20,8 @@ from shared.installation.unchanged import SET_BY_SERVER, both, is_same_beside, i
 
 NOT_CHECKED = (
     "the start, the deadline and the clock; policies and defaults of namespaces; whether an owner is unfinished; "
-    "whether the kind's own controller enforces a deadline; the preconditions of the patch"
+    "whether the kind's own controller enforces a deadline, if the stop does not write that field; "
+    "the preconditions of the patch"
 )
 """The conditions that `decide_stop` checks, and the API server cannot check."""
 
@@ -51,25 +52,30 @@ def stop_guard(
         namespace: The namespace of the installation whose accounts the policy binds.
         others: The names of other users that the policy binds.
     """
-    expressions = express(rules)
+    expressions = express(rules, of_stops=True)
     return make_guard(
         stop_guard_name(rules[0]),
         Guarded("stop-guard", "ttl-after-finished-stops", STOPPERS, "UPDATE", NOT_CHECKED),
         rules,
         variables=expressions.variables,
-        validations=_validations(rules),
+        validations=_validations(rules, expressions),
         condition=binds(namespace, others, accounts=STOPPERS),
     )
 
 
-def _validations(rules: Sequence[KindRule]) -> Iterator[tuple[str, str]]:
+def _validations(rules: Sequence[KindRule], expressions: Expressions) -> Iterator[tuple[str, str]]:
     """Yield each CEL validation with the message of the API server if the validation fails."""
-    rule, expressions, version = rules[0], express(rules), rule_version(rules)
+    rule, version = rules[0], rule_version(rules)
     by = f"version {version} of the rule for {rule.name}"
     yield from kept(rule)
     yield _NEVER, f"opted out: the {rule.kind} has the annotation {ANNOTATION_DOMAIN}/active-deadline: never"
     yield from known_shape(rule, expressions, version)
     yield f"!({expressions.finished})", f"finished: the {rule.kind} has finished by {by}"
+    if expressions.stoppable:
+        yield (
+            expressions.stoppable,
+            f"run: the {rule.kind} is suspended, or has a deadline or a controller of its own, by {by}",
+        )
     yield _MARK, f"mark: expected the annotation {_MARKS[0]} with the stop"
     yield _is_stopped(rules), f"change: expected no change of the {rule.kind} but the stop of {by}"
 
@@ -80,8 +86,8 @@ def _is_stopped(rules: Sequence[KindRule]) -> str:
     for rule in reversed(rules):
         if rule.deadline and rule.deadline.stop:
             is_known = f"oldObject.apiVersion in {list_of(rule.api_versions)}"
-            is_stop = " && ".join(_is_the_stop(rule.deadline.stop.patch))
-            whole = f"{is_known} && {is_stop}" if whole == "false" else f"{is_known} ? ({is_stop}) : ({whole})"
+            is_stop = " || ".join(f"({' && '.join(_is_the_stop(one.patch))})" for one in rule.deadline.patches)
+            whole = f"{is_known} && ({is_stop})" if whole == "false" else f"{is_known} ? ({is_stop}) : ({whole})"
     return whole
 
 

@@ -77,18 +77,19 @@ class Enforcement(DueHandler):
         return await self._stop(due, rule, snapshot)
 
     async def _stop(self, due: Stop, rule: KindRule, snapshot: Snapshot) -> ObjectStopped:
-        stop = rule.deadline.stop if rule.deadline else None
+        active = due.facts.active
+        stop = rule.deadline.find_stop(active.action) if rule.deadline else None
         if stop is None:
             raise PermanentError(f"the kind rule of {rule.name} has no way to stop an object")
         ref, obj = snapshot.ref, snapshot.obj
-        patch = patch_of(stop, obj, at=snapshot.read_at, before=due.facts.active.mark)
+        patch = patch_of(stop, obj, at=snapshot.read_at, before=active.mark)
         policy = self.evaluator.policy().digest
         with self._timing(rule):
             stored = await stop_counted(self.cluster, self.safeguards, rule, obj, patch)
         self.evaluator.lost_marks.stopped(ref.uid, due, snapshot.read_at)
         if not is_merged(stored.obj, stop.patch):
             problem = f"the API server accepted a patch of {ref}, and did not store all of it"
-            raise PermanentError(f"{problem}: {describe_patch(rule)}")
+            raise PermanentError(f"{problem}: {describe_patch(rule, active.action)}")
         stopped = stop_of(ref, due, stopped_at=self.clock.now(), policy=policy)
         self.telemetry.object_stopped(stopped, by=self.by, detail=describe_stop(rule, due.facts))
         return stopped

@@ -9,7 +9,7 @@ from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, Mark, mark_annotations
 from shared.core.decide import Decision, Reason
 from shared.core.facts import Facts
-from shared.core.kinds.deadline_rule import StopRule
+from shared.core.kinds.deadline_rule import Action, StopRule
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, format_instant, get_annotations, ref_of
 from shared.core.ttl.durations import format_duration
@@ -65,7 +65,9 @@ def find_stop_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision |
     deadline, mark = facts.active.deadline, facts.active.mark
     is_own = deadline is None or deadline.origin == "object"
     if decision.reason is Reason.STOP_UNDONE and mark:
-        return ObjectEvent(ref, EventReason.STOP_UNDONE, f"not stopped again: {_describe_undone(rule, obj, mark)}")
+        return ObjectEvent(
+            ref, EventReason.STOP_UNDONE, f"not stopped again: {_describe_undone(rule, obj, mark, facts.active.action)}"
+        )
     if decision.reason in _REASONS and facts.problem and is_own:
         left = "not stopped" if facts.problem_of is None else "nothing in it is stopped"
         return ObjectEvent(facts.problem_of or ref, _REASONS[decision.reason], f"{left}: {facts.problem}")
@@ -78,7 +80,7 @@ def is_reported_at_once(decision: Decision | StopDecision, obj: Mapping[str, Any
     return is_about_object and find_stop_event(rule, obj, decision) is not None
 
 
-def _describe_undone(rule: KindRule, obj: Mapping[str, Any], mark: Mark) -> str:
+def _describe_undone(rule: KindRule, obj: Mapping[str, Any], mark: Mark, action: Action) -> str:
     """What happened to a stop, and what to do."""
     at = format_instant(mark.at.replace(microsecond=0))
     if DEADLINE_EXCEEDED not in get_annotations(obj):
@@ -88,7 +90,7 @@ def _describe_undone(rule: KindRule, obj: Mapping[str, Any], mark: Mark) -> str:
         )
     if mark.stops < STOPS_MAX:
         undone = f"it was stopped at {at}, and runs on without a new start"
-        fix = f"Find the controller or client that undoes the patch {describe_patch(rule)}"
+        fix = f"Find the controller or client that undoes the patch {describe_patch(rule, action)}"
     else:
         undone = f"it was stopped {mark.stops} times, the last time at {at}, and was resumed each time"
         fix = "Find the controller or client that resumes it"
@@ -96,8 +98,8 @@ def _describe_undone(rule: KindRule, obj: Mapping[str, Any], mark: Mark) -> str:
 
 
 def describe_stop(rule: KindRule, facts: Facts) -> str:
-    """`ran for longer than 1h, its deadline by policy rule ci; stopped by the patch {"spec": {"suspend": true}}`."""
-    return f"{describe_excess(facts)}; stopped by the patch {describe_patch(rule)}"
+    """`ran for longer than 1h, its deadline by policy rule ci; stopped by the patch {"spec": {"shutdown": "Stop"}}`."""
+    return f"{describe_excess(facts)}; stopped by the patch {describe_patch(rule, facts.active.action)}"
 
 
 def describe_excess(facts: Facts) -> str:
@@ -113,7 +115,12 @@ def describe_excess(facts: Facts) -> str:
     return f"ran for longer than {shortened}; {active.moved_by} shortens {set_by}"
 
 
-def describe_patch(rule: KindRule) -> str:
-    """`{"spec": {"suspend": true}}`: the patch by which objects of a kind are stopped."""
-    stop = rule.deadline.stop if rule.deadline else None
+def describe_patch(rule: KindRule, action: Action) -> str:
+    """`{"spec": {"suspend": true}}`: the patch by which objects of a kind are stopped.
+
+    Args:
+        rule: The rule of the kind.
+        action: What is done at the deadline.
+    """
+    stop = rule.deadline.find_stop(action) if rule.deadline else None
     return json.dumps(stop.patch) if stop else "nothing"

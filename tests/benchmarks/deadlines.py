@@ -1,9 +1,9 @@
 """How late a running Job is stopped: 50 Jobs reach their deadline at every whole second, ours and the Job controller's.
 
 The real Job controller starts all Jobs in both turns; they have a parallelism of 0, so no Pod takes part. Then each Job
-gets the deadline that makes it due at the chosen second: ours by the annotation, which `run` enforces by
-`spec.suspend`; the peer's by `activeDeadlineSeconds`, which the Job controller enforces itself. A start time is a whole
-second in Kubernetes, so those 50 are due at the same instant.
+gets the deadline that makes it due at the chosen second: ours by the annotation, which `run` enforces by a patch of
+`activeDeadlineSeconds` to 1; the peer's by `activeDeadlineSeconds` from the start, which the Job controller enforces
+itself. A start time is a whole second in Kubernetes, so those 50 are due at the same instant.
 
 Both are read from the API server's audit log: the first accepted request about the Job whose body says that its
 deadline is exceeded. Lateness is its ResponseComplete less the instant at which the Job was due; it counts as early if

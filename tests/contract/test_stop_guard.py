@@ -36,6 +36,7 @@ from tests.guarded_kinds import (
 )
 
 CASES = by_kind(case for case in doubles() if case.has_stop)
+NO_PODS = {"parallelism": 0}
 smoke = pytest.mark.smoke
 
 
@@ -58,9 +59,21 @@ def namespace(admin):
     return admin.make("/api/v1/namespaces", {"metadata": {"generateName": "guarded-"}})["metadata"]["name"]
 
 
-def stop_of(obj):
+def start_job(admin, namespace, **metadata):
+    """A Job that the Job controller has started, without Pods; with its path."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+    made = admin.make(
+        path, {"metadata": {"generateName": "job-", **metadata}, "spec": {**NO_PODS, "template": template}}
+    )
+    path = f"{path}/{made['metadata']['name']}"
+    until(lambda: "startTime" in admin.ask("GET", path)[1]["status"])
+    return path, admin.ask("GET", path)[1]
+
+
+def stop_of(obj, action="stop"):
     """The patch of a Job that our code sends."""
-    patch = guarded_kinds.stop_of(JOB, obj, at=datetime.now(UTC))
+    patch = guarded_kinds.stop_of(JOB, obj, at=datetime.now(UTC), action=action)
     exact = {name: obj["metadata"][name] for name in ("uid", "resourceVersion")}
     return {**patch, "metadata": {**patch["metadata"], **exact}}
 
@@ -77,20 +90,21 @@ def merged(patch, more):
 @pytest.mark.parametrize("account", [ENFORCE, STANDALONE])
 def test_accounts_that_stop_may_send_the_stop_of_the_kind_rule(account, admin, namespace):
     annotations, labels = {ACTIVE_DEADLINE: "1h", "other": "x"}, {"app": "a"}
-    path, job = make_job(
-        admin, namespace, is_finished=False, annotations=annotations, labels=labels, finalizers=["example.com/a"]
-    )
+    path, job = start_job(admin, namespace, annotations=annotations, labels=labels, finalizers=["example.com/a"])
     with closing(User(admin.server, account)) as user:
+        assert user.change(path, stop_of(job, "suspend")) == (200, "")
         assert user.change(path, stop_of(job), dry=False) == (200, "")
     stopped = admin.ask("GET", path)[1]
-    assert stopped["spec"]["suspend"] is True
+    assert stopped["spec"] == job["spec"] | {"activeDeadlineSeconds": 1}
     assert stopped["metadata"]["annotations"].items() > annotations.items()
 
 
 CHANGES = {
     "another field of the spec": {"spec": {"parallelism": 2}},
     "a new field of the spec": {"spec": {"ttlSecondsAfterFinished": 1}},
-    "no stop": {"spec": {"suspend": False}},
+    "no stop": {"spec": {"activeDeadlineSeconds": None}},
+    "a longer deadline": {"spec": {"activeDeadlineSeconds": 2}},
+    "a suspension beside it": {"spec": {"suspend": True}},
     "a label that is removed": {"metadata": {"labels": {"app": None}}},
     "an annotation": {"metadata": {"annotations": {"other": "y"}}},
     "a new annotation": {"metadata": {"annotations": {f"{DOMAIN}/ttl": "1s"}}},
@@ -105,7 +119,7 @@ CHANGES = {
 @smoke
 def test_guard_refuses_a_stop_with_any_other_change(admin, enforce, namespace):
     own = {"annotations": {"other": "x"}, "labels": {"app": "a"}, "finalizers": ["example.com/a"]}
-    path, job = make_job(admin, namespace, is_finished=False, **own)
+    path, job = start_job(admin, namespace, **own)
     assert enforce.change(path, stop_of(job))[0] == 200
     wrong = []
     for name, more in CHANGES.items():
@@ -118,8 +132,8 @@ def test_guard_refuses_a_stop_with_any_other_change(admin, enforce, namespace):
 
 
 def test_guard_refuses_a_stop_without_its_mark(admin, enforce, namespace):
-    path, _ = make_job(admin, namespace, is_finished=False)
-    status, said = enforce.change(path, {"spec": {"suspend": True}})
+    path, _ = start_job(admin, namespace)
+    status, said = enforce.change(path, {"spec": {"activeDeadlineSeconds": 1}})
     assert (status, "mark: expected the annotation" in said) == (403, True)
 
 
@@ -131,9 +145,24 @@ def test_guard_refuses_a_stop_without_its_mark(admin, enforce, namespace):
     ],
 )
 def test_guard_refuses_to_stop_an_object_that_opts_out(annotations, message, admin, enforce, namespace):
-    path, job = make_job(admin, namespace, is_finished=False, annotations=annotations)
+    path, job = start_job(admin, namespace, annotations=annotations)
     status, said = enforce.change(path, stop_of(job))
     assert (status, message in said) == (403, True), said
+
+
+@pytest.mark.parametrize(
+    "spec", [{"suspend": True}, {"activeDeadlineSeconds": 600}, {"managedBy": "example.com/other"}], ids=str
+)
+def test_guard_refuses_to_stop_a_job_that_is_suspended_or_has_a_deadline_or_a_controller_of_its_own(
+    spec, admin, enforce, namespace
+):
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+    made = admin.make(path, {"metadata": {"generateName": "job-"}, "spec": {**NO_PODS, "template": template, **spec}})
+    path = f"{path}/{made['metadata']['name']}"
+    stop = guarded_kinds.stop_of(JOB, made, at=datetime.now(UTC))
+    status, said = enforce.change(path, stop)
+    assert (status, "run: the Job is suspended" in said) == (403, True), said
 
 
 @smoke
@@ -144,7 +173,7 @@ def test_guard_refuses_to_stop_a_finished_object(admin, enforce, namespace):
 
 
 def test_guard_refuses_to_stop_an_object_in_an_exempt_namespace(admin, enforce, namespace):
-    path, job = make_job(admin, namespace, is_finished=False)
+    path, job = start_job(admin, namespace)
     assert enforce.change(path, stop_of(job))[0] == 200
     admin.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": {EXEMPT: "true"}}})
     until(lambda: enforce.change(path, stop_of(job))[0] == 403)
@@ -152,7 +181,7 @@ def test_guard_refuses_to_stop_an_object_in_an_exempt_namespace(admin, enforce, 
 
 
 def test_guard_binds_neither_an_administrator_nor_an_account_without_the_right_to_stop(admin, namespace):
-    path, _ = make_job(admin, namespace, is_finished=False)
+    path, _ = start_job(admin, namespace)
     with closing(User(admin.server, EXPIRE)) as expire:
         for user in (admin, expire):
             assert user.change(path, {"spec": {"parallelism": 2}})[0] == 200
@@ -167,10 +196,10 @@ def test_server_and_evaluation_agree_about_stops_of_a_kind(kind, admin, enforce)
 # What a stop means for the delete guard
 
 
-def test_delete_guard_takes_a_stop_that_is_in_place_for_the_end(admin, enforce, namespace):
+def test_delete_guard_takes_a_suspension_that_is_in_place_for_the_end(admin, namespace):
     path, job = make_job(admin, namespace, is_finished=False)
     with closing(User(admin.server, EXPIRE)) as expire:
-        assert enforce.change(path, stop_of(job), dry=False)[0] == 200
+        admin.patch(path, stop_of(job, "suspend"))
         assert expire.delete(path, admin.ask("GET", path)[1])[0] == 403, "its Pods may still run"
         at = "2026-01-02T03:04:05Z"
         condition = {"type": "Suspended", "status": "True", "lastTransitionTime": at}
@@ -220,7 +249,7 @@ def test_unfinished_object_is_deleted_only_if_it_asks_for_that_at_its_deadline(a
 
 @pytest.mark.anyio
 async def test_enforce_stops_a_job_past_its_deadline_through_the_guard(admin, namespace):
-    path, job = make_job(admin, namespace, is_finished=False, annotations={ACTIVE_DEADLINE: "1s", "other": "x"})
+    path, job = start_job(admin, namespace, annotations={ACTIVE_DEADLINE: "1s", "other": "x"})
     timer = Timer(ref=ref_of({**job, "apiVersion": "batch/v1", "kind": "Job"}), purpose=Purpose.ENFORCE, due_at=NOW)
     telemetry, kinds = FakeTelemetry(), Catalogue((JOB,))
     await asyncio.sleep(2.5)  # the API server's clock has whole seconds
@@ -228,5 +257,5 @@ async def test_enforce_stops_a_job_past_its_deadline_through_the_guard(admin, na
         evaluator = Evaluator(cluster, kinds)
         await Enforcement(cluster, kinds, evaluator, SystemClock(), telemetry, dry_run=False).enforce(timer)
     stopped = admin.ask("GET", path)[1]
-    assert stopped["spec"]["suspend"] is True
+    assert stopped["spec"]["activeDeadlineSeconds"] == 1
     assert stopped["metadata"]["annotations"][STOPS] == "1"

@@ -339,7 +339,7 @@ LATE_MAX = timedelta(seconds=5)
 
 
 @pytest.mark.usefixtures("extended")
-def test_job_is_suspended_at_its_active_deadline_and_deleted_after_its_ttl(witness: Witness) -> None:
+def test_job_is_failed_at_its_active_deadline_and_deleted_after_its_ttl(witness: Witness) -> None:
     """By the event of its start and a timer: no sweep runs. The in-memory Broker may lose an event."""
     with installation.without_ticks():
         for number in range(ATTEMPTS_MAX):
@@ -364,7 +364,7 @@ def test_job_is_suspended_at_its_active_deadline_and_deleted_after_its_ttl(witne
 
 @pytest.mark.usefixtures("extended")
 def test_job_that_a_user_resumes_gets_its_whole_deadline_again() -> None:
-    thing = create(job("resumed", "sleep 600", namespace=NAMESPACE, **DEADLINES))
+    thing = create(job("resumed", "sleep 600", namespace=NAMESPACE, on_deadline="suspend", **DEADLINES))
     wait("its stop", lambda: stopped_job(thing), SWEPT_SECONDS)
     wait("its suspension", lambda: finish_of(fresh(thing)))
     kubectl("-n", NAMESPACE, "patch", "job", "resumed", "--type=merge", "-p", '{"spec": {"suspend": false}}')
@@ -379,7 +379,7 @@ def test_held_job_is_not_stopped_at_its_deadline() -> None:
     thing = create(job("held-overdue", "sleep 600", namespace=NAMESPACE, hold="an experiment", **DEADLINES))
     passes(DEADLINE.total_seconds() + 4)
     assert stop_of(fresh(thing)) is None
-    assert not fresh(thing)["spec"]["suspend"]
+    assert "activeDeadlineSeconds" not in fresh(thing)["spec"]
 
 
 @pytest.mark.usefixtures("extended")
@@ -397,6 +397,7 @@ def test_deadline_that_cannot_be_read_is_reported_and_stops_nothing(kind: str, v
     assert stop_of(fresh(thing)) is None
 
 
+SOURCE = "ttl-after-finished"
 DEADLINES = {"active_deadline": f"{DEADLINE.seconds}s"}
 
 
@@ -407,14 +408,16 @@ def start_of(thing: Object) -> datetime:
 
 
 def stopped_job(thing: Object, *, stops: str = "1") -> Object | None:
-    """The Job if it is suspended by its given stop; None if it is not."""
+    """The Job if it is failed or suspended by its given stop; None if it is not."""
     found = fresh(thing)
     marks = found["metadata"].get("annotations", {})
-    return found if found["spec"].get("suspend") and marks.get(f"{DOMAIN}/stops") == stops else None
+    is_in_place = found["spec"].get("suspend") or found["spec"].get("activeDeadlineSeconds") == 1
+    return found if is_in_place and marks.get(f"{DOMAIN}/stops") == stops else None
 
 
 def events_on(thing: Object, reason: str) -> list[Object]:
-    selector = f"--field-selector=involvedObject.uid={thing['metadata']['uid']},reason={reason}"
+    """Our Events on an object; the Job controller has the reason DeadlineExceeded, too."""
+    selector = f"--field-selector=involvedObject.uid={thing['metadata']['uid']},reason={reason},source={SOURCE}"
     found: list[Object] = json.loads(kubectl("-n", NAMESPACE, "get", "events", selector, "-o", "json"))["items"]
     return found
 

@@ -52,14 +52,13 @@ class Running(Cluster):
         selector = f"labelSelector=batch.kubernetes.io/job-name%3D{job}"
         return list(self.api.call("GET", f"{self.pods}?{selector}")["items"])
 
-    def is_suspended(self, name: str) -> bool:
-        return bool(self.job(name)["spec"].get("suspend"))
+    def is_stopped(self, name: str) -> bool:
+        """Whether `enforce` has stopped or suspended a Job, and its stop is in place."""
+        return is_in_place(self.job(name))
 
     def await_stop(self, name: str) -> Any:
         """Wait until a Job is stopped; return it as it is then."""
-        return self.api.wait(
-            f"the stop of {name}", lambda: job if (job := self.job(name))["spec"].get("suspend") else None
-        )
+        return self.api.wait(f"the stop of {name}", lambda: job if is_in_place(job := self.job(name)) else None)
 
     def pass_deadline(self, deadline: int) -> None:
         """Wait until a Job that starts now is stopped: a deadline of another Job that was due by then has passed.
@@ -69,6 +68,10 @@ class Running(Cluster):
         self.start("later", active_deadline=f"{deadline + 2}s")
         self.await_stop("later")
 
+    def await_failure(self, name: str) -> Any:
+        """Wait until the Job controller has failed a Job because of its deadline; return it as it is then."""
+        return self.api.wait(f"the end of {name}", lambda: job if failed_at(job := self.job(name)) else None)
+
     def resume(self, name: str) -> datetime:
         """Resume a Job as a user does, and wait for its next start; the Job controller has seen the stop before."""
         self.api.wait(f"the suspension of {name}", lambda: suspended_at(self.job(name)))
@@ -76,8 +79,8 @@ class Running(Cluster):
         return not_none(self.api.wait(f"the next start of {name}", lambda: self.started_at(name)))
 
     def events(self, reason: str) -> list[Any]:
-        """The Kubernetes Events of a reason in the namespace."""
-        listed = self.api.call("GET", f"{self.namespace}/events")["items"]
+        """Our Kubernetes Events of a reason in the namespace; the Job controller has DeadlineExceeded, too."""
+        listed = self.api.call("GET", f"{self.namespace}/events?fieldSelector=source%3Dttl-after-finished")["items"]
         return [event for event in listed if event["reason"] == reason]
 
     def await_event(self, reason: str, name: str) -> str:
@@ -97,6 +100,12 @@ def is_marked(obj: Any) -> bool:
     return f"{OURS}deadline-exceeded" in obj["metadata"].get("annotations", {})
 
 
+def is_in_place(job: Any) -> bool:
+    """Whether a Job is marked, and has what the stop or the suspension of its kind rule writes."""
+    spec = job["spec"]
+    return is_marked(job) and (spec.get("activeDeadlineSeconds") == 1 or bool(spec.get("suspend")))
+
+
 def mark_of(obj: Any) -> tuple[datetime, int]:
     """When `enforce` stopped an object, and how often."""
     annotations = obj["metadata"]["annotations"]
@@ -105,8 +114,17 @@ def mark_of(obj: Any) -> tuple[datetime, int]:
 
 def suspended_at(job: Any) -> datetime | None:
     """When the Job controller suspended a Job, by its condition."""
+    return _since(job, "Suspended")
+
+
+def failed_at(job: Any) -> datetime | None:
+    """When the Job controller failed a Job because its own deadline was over, by its condition."""
+    return _since(job, "Failed", "DeadlineExceeded")
+
+
+def _since(job: Any, name: str, reason: str = "") -> datetime | None:
     for condition in job["status"].get("conditions", []):
-        if condition["type"] == "Suspended" and condition["status"] == "True":
+        if (condition["type"], condition["status"]) == (name, "True") and reason in ("", condition["reason"]):
             return parse_instant(condition["lastTransitionTime"])
     return None
 
@@ -152,11 +170,27 @@ def start_seen(cluster: Running, start_run: Start) -> Start:
     return start
 
 
+def test_job_is_failed_at_its_deadline_and_deleted_by_its_ttl(cluster: Running, start_seen: Start) -> None:
+    start_seen()
+    started = cluster.start("train", active_deadline="3s", ttl="4s")
+    stopped = cluster.await_stop("train")
+
+    assert written_at(stopped, "f:activeDeadlineSeconds") >= started + seconds(3)
+    assert not stopped["spec"]["suspend"]
+    failed = not_none(failed_at(cluster.await_failure("train")))
+    message = cluster.await_event("DeadlineExceeded", "train")
+    assert message.startswith(f"ran for longer than 3s, its deadline by {OURS}active-deadline; stopped by ")
+    cluster.api.wait("the end of its Pods", lambda: not cluster.pods_of("train"))
+
+    cluster.api.wait("its deletion", lambda: cluster.job("train") is None)
+    assert datetime.now(UTC) >= failed + seconds(4)
+
+
 def test_job_is_suspended_at_its_deadline_resumed_stopped_again_and_deleted_by_its_ttl(
     cluster: Running, start_seen: Start, server: RealServer
 ) -> None:
     run = start_seen()
-    started = cluster.start("train", active_deadline="3s", ttl=f"{TIME_TO_CHANGE}s")
+    started = cluster.start("train", active_deadline="3s", on_deadline="suspend", ttl=f"{TIME_TO_CHANGE}s")
     first = cluster.await_stop("train")
 
     assert written_at(first, "f:suspend") >= started + seconds(3)
@@ -206,7 +240,7 @@ def test_deadline_below_the_running_time_stops_the_job_at_once(
     start_seen()
     cluster.start("long", **({"active_deadline": before} if before else {}))
     cluster.pass_deadline(2)
-    assert not cluster.is_suspended("long")
+    assert not cluster.is_stopped("long")
     cluster.annotate("long", active_deadline="2s")
     cluster.await_stop("long")
 
@@ -221,7 +255,7 @@ def test_deadline_that_is_raised_or_removed_while_the_job_runs_stops_nothing(
     cluster.annotate("patient", active_deadline=after)
     cluster.pass_deadline(TIME_TO_CHANGE)
 
-    assert not cluster.is_suspended("patient")
+    assert not cluster.is_stopped("patient")
 
 
 def test_hold_set_while_the_job_runs_keeps_it_running_until_the_release(cluster: Running, start_seen: Start) -> None:
@@ -230,7 +264,7 @@ def test_hold_set_while_the_job_runs_keeps_it_running_until_the_release(cluster:
     cluster.api.wait("its timer", lambda: re.search(r'timer-set .*/held"', run.text))
     cluster.annotate("held", hold="looking at it")
     cluster.pass_deadline(TIME_TO_CHANGE)
-    assert not cluster.is_suspended("held")
+    assert not cluster.is_stopped("held")
 
     cluster.annotate("held", hold=None)
     cluster.await_stop("held")
@@ -244,24 +278,25 @@ def test_job_that_is_suspended_has_no_deadline_until_it_is_resumed(cluster: Runn
     cluster.pass_deadline(2)
     assert not is_marked(cluster.job("queued"))
 
+    assert "activeDeadlineSeconds" not in cluster.job("queued")["spec"]
+
     resumed = cluster.resume("queued")
     stopped = cluster.await_stop("queued")
-    assert is_marked(stopped)
-    assert written_at(stopped, "f:suspend") >= resumed + seconds(2)
+    assert written_at(stopped, "f:activeDeadlineSeconds") >= resumed + seconds(2)
 
 
 def test_job_that_is_resumed_after_each_stop_is_stopped_three_times_and_reported(
     cluster: Running, start_seen: Start
 ) -> None:
     run = start_seen()
-    cluster.start("again", active_deadline="1s")
+    cluster.start("again", active_deadline="1s", on_deadline="suspend")
     for stops in (1, 2, 3):
         assert mark_of(cluster.await_stop("again"))[1] == stops
         cluster.resume("again")
     message = cluster.await_event("StopUndone", "again")
     cluster.pass_deadline(1)
 
-    assert not cluster.is_suspended("again")
+    assert not cluster.is_stopped("again")
     assert mark_of(cluster.job("again"))[1] == 3
     assert "stopped 3 times" in message
     assert len(re.findall(r"\bstopped .*/again\"", run.text)) == 3
@@ -275,11 +310,11 @@ def test_namespace_default_and_maximum_set_the_deadline(cluster: Running, start_
     by_maximum = cluster.start("by-maximum", active_deadline="1h")
     cluster.start("never", active_deadline="never")
 
-    assert written_at(cluster.await_stop("by-default"), "f:suspend") >= by_default + seconds(3)
-    assert written_at(cluster.await_stop("by-maximum"), "f:suspend") >= by_maximum + seconds(4)
+    assert written_at(cluster.await_stop("by-default"), "f:activeDeadlineSeconds") >= by_default + seconds(3)
+    assert written_at(cluster.await_stop("by-maximum"), "f:activeDeadlineSeconds") >= by_maximum + seconds(4)
     assert "longer than 3s, its deadline by" in cluster.await_event("DeadlineExceeded", "by-default")
     assert "longer than 4s; the namespace's max" in cluster.await_event("DeadlineExceeded", "by-maximum")
-    assert not cluster.is_suspended("never")
+    assert not cluster.is_stopped("never")
 
 
 @pytest.mark.smoke
@@ -292,9 +327,9 @@ def test_policy_rule_sets_the_deadline_of_the_jobs_that_it_matches(
     cluster.start("other")
     started = not_none(cluster.api.wait("the start", lambda: cluster.started_at("ci-1")))
 
-    assert written_at(cluster.await_stop("ci-1"), "f:suspend") >= started + seconds(2)
+    assert written_at(cluster.await_stop("ci-1"), "f:activeDeadlineSeconds") >= started + seconds(2)
     assert "policy rule short" in cluster.await_event("DeadlineExceeded", "ci-1")
-    assert not cluster.is_suspended("other")
+    assert not cluster.is_stopped("other")
 
 
 def test_on_deadline_delete_deletes_the_job(cluster: Running, start_seen: Start) -> None:
@@ -314,7 +349,7 @@ def test_malformed_deadline_is_reported_and_stops_nothing(cluster: Running, star
 
     assert message.startswith("not stopped: annotation ttlafterfinished.dev/active-deadline: expected ")
     assert f"got '{value}'" in message
-    assert not cluster.is_suspended("odd")
+    assert not cluster.is_stopped("odd")
 
 
 def test_budget_spaces_the_stops(cluster: Running, start_seen: Start, write_policy: Callable[[str], str]) -> None:
@@ -322,8 +357,8 @@ def test_budget_spaces_the_stops(cluster: Running, start_seen: Start, write_poli
     names = ["one", "two", "three"]
     for name in names:
         cluster.start(name, active_deadline="2s")
-    cluster.api.wait("the stops", lambda: all(cluster.is_suspended(name) for name in names))
-    at = sorted(written_at(cluster.job(name), "f:suspend") for name in names)
+    cluster.api.wait("the stops", lambda: all(cluster.is_stopped(name) for name in names))
+    at = sorted(written_at(cluster.job(name), "f:activeDeadlineSeconds") for name in names)
 
     assert at[2] - at[0] >= seconds(3), "three stops at one every two seconds"
 
@@ -335,8 +370,8 @@ def test_breaker_counts_stops(cluster: Running, start_seen: Start, write_policy:
         cluster.start(name, active_deadline="2s")
 
     def is_decided(name: str) -> bool:
-        return cluster.is_suspended(name) or re.search(rf'/{name}".*breaker-open', run.text) is not None
+        return cluster.is_stopped(name) or re.search(rf'/{name}".*breaker-open', run.text) is not None
 
     cluster.api.wait("a decision about each", lambda: all(map(is_decided, names)))
 
-    assert sum(cluster.is_suspended(name) for name in names) == 2
+    assert sum(cluster.is_stopped(name) for name in names) == 2

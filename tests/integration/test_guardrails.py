@@ -535,13 +535,15 @@ def test_endless_deadline_requires_a_listed_group_where_a_maximum_is_set(ann, ch
     assert chief.create(within("bounded", "Job", {"active-deadline": "never"})).is_taken
 
 
-@pytest.mark.parametrize(("text", "is_taken"), [("stop", True), ("delete", True), ("Delete", False), ("", False)])
-def test_action_at_the_deadline_is_stop_or_delete(text, is_taken, ann):
+@pytest.mark.parametrize(
+    ("text", "is_taken"), [("stop", True), ("suspend", True), ("delete", True), ("Delete", False), ("", False)]
+)
+def test_action_at_the_deadline_is_stop_suspend_or_delete(text, is_taken, ann):
     spec = job_spec({"on-deadline": text, "owner": "ignore"})
     for obj, where in ((thing("Job", {"on-deadline": text}), ""), (thing("Job", spec=spec), " in spec.template")):
         answer = ann.create(obj)
         assert answer.is_taken == is_taken
-        assert is_taken or f"on-deadline{where}: expected stop or delete; got" in answer.said
+        assert is_taken or f"on-deadline{where}: expected stop, suspend or delete; got" in answer.said
 
 
 def test_unreadable_ttl_is_not_compared_with_the_maximum(ann):

@@ -47,7 +47,7 @@ def test_set_writes_and_removes_a_deadline_and_explain_shows_it(jobs: Cluster, t
     assert (done.returncode, done.stderr) == (0, "")
     assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl": "1h", DEADLINE: "6h"}
     assert f"deadline: 6h, by {DEADLINE}; runs since " in done.stdout
-    assert 'by the patch {"spec": {"suspend": true}}' in done.stdout
+    assert 'by the patch {"spec": {"activeDeadlineSeconds": 1}}' in done.stdout
     reported = json.loads(ttl("explain", "job/report", "-o", "json").stdout)["deadline"]
     assert reported["startedAt"] == jobs.job("report")["status"]["startTime"]
     assert (reported["seconds"], reported["from"], reported["decision"]) == (21600, DEADLINE, "wait")

@@ -1,7 +1,9 @@
 """All shipped kinds, from their rules."""
 
+import json
+
 from shared.adapters.config.kind_files import read_rule_files
-from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
+from shared.cli.kind_rules.rule_text import describe_rule, describe_waiter, summarize_finished, summarize_ttl
 from tests.reference.texts import code, fill, joined, table
 
 
@@ -19,6 +21,7 @@ def render():
         finishing=_table(finishing),
         opt_in=_table(opt_in, more="Why opt-in", text=lambda rule: rule.opt_in),
         never=table(("Kind", "Name", "Why"), [(rule.kind, code(rule.name), rule.never_finishes) for rule in never]),
+        stops=_stops([rule for rule in rules if rule.deadline]),
         details=joined(part for rule in (*finishing, *opt_in) for part in _section(rule)),
     )
 
@@ -31,6 +34,24 @@ def _table(rules, *, more="", text=lambda _: ""):
         for rule in rules
     ]
     return table(titles, [row[: len(titles)] for row in rows])
+
+
+def _stops(rules):
+    """One row for all kinds that are stopped in the same way and have the same waiters."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for rule in rules:
+        stop, waiters = rule.deadline.stop, rule.deadline.waiters
+        patch = code(json.dumps(stop.patch)) if stop else f"not stopped: {rule.deadline.cannot_stop}"
+        waits = "; ".join(map(describe_waiter, waiters))
+        groups.setdefault((patch, _end_of(stop), waits), []).append(f"[{rule.kind}](#{_anchor(rule)})")
+    titles = ("Kinds", "At the deadline", "The object then", "What waits for its end")
+    return table(titles, [(", ".join(kinds), *row) for row, kinds in groups.items()])
+
+
+def _end_of(stop):
+    if stop is None:
+        return "runs on"
+    return "is suspended" if stop.ends else "finishes" if stop.finishes else "stays unfinished"
 
 
 def _ttl(rule):

@@ -50,6 +50,13 @@ class _WithoutVersion(DeadlineCluster):
         return without(patch, "metadata.resourceVersion")
 
 
+class _AlwaysSuspends(DeadlineCluster):
+    """A stop that does not end the run for those who wait for it."""
+
+    def sent(self, patch: dict[str, Any]) -> dict[str, Any]:
+        return having(patch, "spec", {"suspend": True}) if "spec" in patch else patch
+
+
 class _HoldIgnored(DeadlineCluster):
     def seen(self, obj: dict[str, Any]) -> dict[str, Any]:
         return _without_annotations(obj, "hold")
@@ -123,6 +130,7 @@ DEADLINE_MUTANTS: Mapping[str, DeadlineMutant] = {
     "clock-not-restarted": _mutant("S1", cluster=_ClockNotRestarted),
     "stop-without-preconditions": _mutant("S1", "S2", "S3", cluster=_WithoutPreconditions),
     "stop-without-version": _mutant("S1", "S3", cluster=_WithoutVersion),
+    "always-suspends": _mutant("action", cluster=_AlwaysSuspends),
     "hold-ignored": _mutant("S3", cluster=_HoldIgnored),
     "exemption-ignored": _mutant("S3", cluster=_ExemptionIgnored),
     "suspension-ignored": _mutant("S3", cluster=_SuspensionIgnored),

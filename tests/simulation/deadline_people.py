@@ -46,7 +46,8 @@ class Run:
     Attributes:
         started_at: When it started, or was resumed the last time, as its controller wrote it.
         is_suspended: Whether a person suspended it.
-        is_stopped: Whether the system suspended it, and no other client changed that.
+        is_stopped: Whether the system stopped it, and no other client changed that.
+        suspends: Whether it asks to be suspended at its deadline, instead of failed.
         works: Whether its controller runs it.
         undoes: Whether a controller undoes each stop.
         ended_at: When it finished, or when its stop was confirmed.
@@ -61,6 +62,7 @@ class Run:
     started_at: datetime | None = None
     is_suspended: bool = False
     is_stopped: bool = False
+    suspends: bool = False
     works: bool = False
     is_held: bool = False
     is_native: bool = False
@@ -147,10 +149,12 @@ class People:
         annotations: dict[str, str] = {}
         if rng.random() < 0.7:
             annotations["active-deadline"], run.deadline = self._draw_deadline()
+        if rng.random() < 0.5:
+            run.suspends, annotations["on-deadline"] = True, "suspend"
         if rng.random() < 0.3:
             run.ttl = timedelta(seconds=rng.choice((0, 10, 60)))
             annotations["ttl"] = f"{run.ttl.seconds}s"
-        spec: Object = {"activeDeadlineSeconds": 5} if run.is_native else {}
+        spec: Object = {"activeDeadlineSeconds": rng.choice((5, 200))} if run.is_native else {}
         spec |= {"suspend": True} if run.is_suspended else {}
         named = {f"{ANNOTATION_DOMAIN}/{name}": text for name, text in annotations.items()}
         obj = {"metadata": {"name": run.name, "annotations": named}, "spec": spec}
@@ -174,7 +178,7 @@ class People:
 
     def resume(self, run: Run) -> None:
         if run.finished_at is None:
-            run.is_suspended = run.is_stopped = False
+            run.is_suspended, run.is_stopped = False, run.is_stopped and not run.suspends
             run.ended_at = None
             self._write(run, {"spec": {"suspend": False}})
 
@@ -233,10 +237,14 @@ class People:
     def _undo(self, run: Run) -> None:
         if not run.is_gone and run.is_stopped and run.finished_at is None:
             self._note("undo", run)
-            self.resume(run)
+            if run.suspends:
+                self.resume(run)
+            else:
+                run.is_stopped = False
+                self._write(run, {"spec": {"activeDeadlineSeconds": None}})
 
     def _reconcile(self, run: Run) -> None:
-        """What the Job controller does: it suspends and resumes, and writes when."""
+        """What the Job controller does: it suspends, resumes, and fails a Job whose own deadline is over."""
         if run.is_gone or run.finished_at is not None:
             return
         live = self.world.store.get(JOBS, run.namespace, run.name)
@@ -252,6 +260,19 @@ class People:
         elif not wants and (is_confirmed or "startTime" not in old):
             run.works, run.started_at = True, now
             self._write_status(run, {"startTime": stamp(now), **({"conditions": [condition]} if held else {})})
+        elif run.works and (after := live.get("spec", {}).get("activeDeadlineSeconds")) is not None:
+            self._enforce(run, timedelta(seconds=after), now)
+
+    def _enforce(self, run: Run, after: timedelta, now: datetime) -> None:
+        """Fail a running Job whose activeDeadlineSeconds are over, or come back then."""
+        assert run.started_at is not None
+        if now - run.started_at < after:
+            self.world.loop.call_later((run.started_at + after - now).total_seconds() + 1.0, self._reconcile, run)
+            return
+        run.works, run.finished_at = False, now
+        run.ended_at = now
+        failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "lastTransitionTime": stamp(now)}
+        self._write_status(run, {"conditions": [failed]})
 
     # Writes
 

@@ -67,7 +67,7 @@ class DeadlineCluster(SimCluster):
             live = copied(self.read_object(one, ref))
             change = merge_patch(self.sent(patch))
             stored = self.store.patch(self.resource(one), ref.namespace, ref.name, change, _WRITE)
-            self.world.checks.stopped(live, ref)
+            self.world.checks.stopped(live, stored, ref)
             return stored
 
         (obj, read_at), _ = await self.request_of("PATCH", rule, ref, act)
@@ -102,7 +102,7 @@ class DeadlineChecks:
         self.resumed_stops = 0
         self.deletions = 0
 
-    def stopped(self, live: dict[str, Any], ref: ObjectRef) -> None:
+    def stopped(self, live: dict[str, Any], stored: dict[str, Any], ref: ObjectRef) -> None:
         """A stop of the system was stored; `live` is what the API server had just before."""
         world, run = self.world, self.world.people.runs[live["metadata"]["uid"]]
         if ref.uid != run.uid:
@@ -110,6 +110,9 @@ class DeadlineChecks:
         now = world.clocks.server()
         for rule, problem in self._problems(run, now):
             self.violate(rule, f"{run.uid} was stopped although {problem}")
+        wanted = {"suspend": True} if run.suspends else {"activeDeadlineSeconds": 1}
+        if stored["spec"] != live.get("spec", {}) | wanted:
+            self.violate("action", f"{run.uid} was stopped by {stored['spec']}, expected {wanted}")
         self.stops += 1
         self.resumed_stops += bool(run.stops)
         run.stops += 1
@@ -161,6 +164,8 @@ class DeadlineChecks:
         by_sweep, by_event = lag + world.interval + SLACK, lag + timedelta(seconds=PROMPT_SECONDS)
         do_agree = abs(world.clocks.local() - now) < CLOCKS_APART
         for run in world.people.alive():
+            if run.is_stopped and not run.suspends and run.finished_at is None and run.stopped_at <= now - SLACK:
+                self.violate("L1", f"{run.uid} was stopped at {run.stopped_at}, and has not finished")
             settings = world.people.settings[run.namespace][-1][1]
             after = settings.deadline_of(run.deadline)
             is_left = run.is_held or run.is_native or settings.is_exempt or run.finished_at is not None

@@ -1,4 +1,4 @@
-"""Deadlines in a world that fails, seed by seed: suspends and resumes, undone stops, lost events, crashes."""
+"""Deadlines in a world that fails, seed by seed: failed and suspended Jobs, undone stops, lost events, crashes."""
 
 import os
 
@@ -50,6 +50,7 @@ def test_every_event_of_deadlines_occurs_in_some_seed():
         "never",
         "not-due",
         "undo",
+        "DeadlineExceeded",
         "kills the process",
         "try-later",
     ):

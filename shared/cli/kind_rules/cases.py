@@ -141,7 +141,7 @@ def describe_run(obj: Any, rule: DeadlineRule) -> dict[str, Any]:
         "startedAt": run and run.started_at and format_instant(run.started_at),
         "suspended": run and run.is_suspended,
         "native": _of_field(obj, rule.native),
-        "stopped": rule.stop is not None and is_merged(obj, rule.stop.patch),
+        "stopped": any(is_merged(obj, stop.patch) for stop in rule.patches),
     }
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from shared.core.kinds.deadline_rule import DeadlineRule, StopRule
+from shared.core.kinds.deadline_rule import DeadlineRule, StopRule, Waiter
 from shared.core.kinds.inheritance import InheritedTtl, TtlField
 from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
 from shared.core.kinds.predicates import Predicate
@@ -128,13 +128,22 @@ def describe_ttl(ttl: NativeTtl) -> Iterator[str]:
 
 def describe_deadline(rule: DeadlineRule) -> dict[str, list[str]]:
     """Describe how a deadline of the kind is measured and enforced: each part's label and its sentences."""
+    exception = rule.exception
     suspended = [f"its deadline does not run while {describe_test(rule.suspended)}"] if rule.suspended else []
     return {
         "start": [_in_turn(number, describe_time(source)) for number, source in enumerate(rule.started_at)],
         "suspended": suspended,
         "its deadline": list(_describe_native(rule.native)) if rule.native else [],
         "stopped": list(_describe_stop(rule.stop)) if rule.stop else [f"never, only deleted: {rule.cannot_stop}"],
+        "suspended at its deadline": list(_describe_stop(rule.suspend)) if rule.suspend else [],
+        "not stopped": [f"if {describe_test(exception.when)}: {exception.why}"] if exception else [],
+        "waits for its end": [describe_waiter(one) for one in rule.waiters],
     }
+
+
+def describe_waiter(one: Waiter) -> str:
+    """`its CronJob: goes on (it sees the condition Failed)`."""
+    return f"{one.name}: {'goes on' if one.goes_on else 'does not go on'} ({one.why})"
 
 
 def _describe_native(native: NativeDeadline) -> Iterator[str]:
@@ -149,7 +158,7 @@ def _describe_native(native: NativeDeadline) -> Iterator[str]:
 def _describe_stop(stop: StopRule) -> Iterator[str]:
     yield f"by the merge patch {json.dumps(stop.patch)}"
     if stop.ends is None:
-        yield "its controller acts on that"
+        yield "its controller then finishes it" if stop.finishes else "it stays unfinished"
     else:
         yield f"then counts as failed, if {describe_test(stop.ends)}"
         yield f"end time: {', else '.join(describe_time(source) for source in stop.end_times)}"

@@ -1,7 +1,7 @@
 """The decision about the active deadline of one object, as JSON and as lines of text."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +9,7 @@ from shared.cli.objects.time_text import describe_instant, instant_as_json
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decide import Ignore, Reason, Wait, find_fate
 from shared.core.facts import DeadlineFacts, Facts
+from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.durations import format_duration
 
@@ -24,7 +25,7 @@ STOP_WORDS = {
     Reason.SUSPENDED: "it is suspended, and the clock of its deadline starts again when it is resumed",
     Reason.NOT_STARTED: "it has not started, and the clock of its deadline starts when it does",
     Reason.STOP_UNDONE: "it was stopped at its deadline and runs again; it is not stopped again",
-    Reason.CANNOT_STOP: "its kind has no way to stop an object",
+    Reason.CANNOT_STOP: "it cannot be stopped",
     Reason.ENFORCED_BY_CONTROLLER: "the deadline field of its kind is set, and the controller of the kind enforces it",
     Reason.START_TIME_UNKNOWN: "its start time is unknown",
     Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
@@ -41,6 +42,10 @@ STOP_WORDS = {
     Reason.DEADLINE_EXCEEDED: "its deadline is over",
 }
 """Each reason of a decision about a deadline in one sentence."""
+
+
+PAST: Mapping[Action, str] = {"stop": "stopped", "suspend": "suspended", "delete": "deleted"}
+"""What has been done with an object at its deadline."""
 
 
 def deadline_as_json(stop: StopDecision | None) -> dict[str, Any]:
@@ -130,11 +135,11 @@ def _describe_setting(active: DeadlineFacts, reason: Reason, now: datetime) -> s
 
 
 def _describe_action(facts: Facts, rule: KindRule, when: str) -> str:
-    """`stopped now, by the patch {"spec": {"suspend": true}}`, or `deleted now`."""
-    stop = rule.deadline.stop if rule.deadline else None
-    if facts.active.deletes or stop is None:
+    """`stopped now, by the patch {"spec": {"activeDeadlineSeconds": 1}}`, or `deleted now`."""
+    stop = rule.deadline.find_stop(facts.active.action) if rule.deadline else None
+    if stop is None:
         return f"deleted {when}"
-    return f"stopped {when}, by the patch {json.dumps(stop.patch)}"
+    return f"{PAST[facts.active.action]} {when}, by the patch {json.dumps(stop.patch)}"
 
 
 def _describe_controller(facts: Facts, now: datetime) -> str:

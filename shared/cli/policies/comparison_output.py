@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from shared.cli.objects.deadline_report import PAST
 from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import as_json
 from shared.cli.objects.time_text import describe_time
@@ -125,12 +126,9 @@ def _describe_if_archived(decision: Decision, now: datetime) -> str:
 
 def _describe_stop(stop: Wait | Stop, now: datetime) -> str:
     active = stop.facts.active
-    what, moved = (
-        "deleted" if active.deletes else "stopped",
-        f", shortened by {active.moved_by}" if active.moved_by else "",
-    )
+    moved = f", shortened by {active.moved_by}" if active.moved_by else ""
     when = describe_time(stop.until, now) if isinstance(stop, Wait) else "now"
-    return f"{what} {when}, by {source_of(stop)}{moved}"
+    return f"{PAST[active.action]} {when}, by {source_of(stop)}{moved}"
 
 
 def as_document(

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
+from shared.core.kinds.deadline_rule import Action
 from shared.core.objects import ANNOTATION_DOMAIN, quote
 from shared.core.ttl.durations import or_never, parse_duration
 from shared.core.ttl.ttl import Origin
@@ -16,7 +17,7 @@ ON_DEADLINE = "on-deadline"
 """The annotation that sets what is done at the deadline."""
 
 _NEVER = "never"
-_ACTIONS = ("stop", "delete")
+_ACTIONS = get_args(Action)
 
 
 class InvalidDeadlineError(ValueError):

@@ -1,14 +1,13 @@
 """Build the edits by which `set` sets and removes the active deadline of one object."""
 
-from typing import Any, Literal
+from typing import Any
 
 from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE, InvalidDeadlineError, read_deadline
+from shared.core.deadlines.run import find_stop_problem
+from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import Edit, check_changeable
-
-Action = Literal["stop", "delete"]
-"""What is done at the deadline."""
 
 
 def check_deadline(value: str) -> None:
@@ -66,6 +65,9 @@ def merge_edits(*edits: Edit | None) -> Edit | None:
 def _check_stoppable(obj: Any, rule: KindRule, action: Action | None) -> None:
     if rule.deadline is None:
         raise ValueError(f"the kind rule of {rule.name} has no `deadline`, so it is unknown when a {rule.kind} started")
-    if rule.deadline.cannot_stop and (action or get_annotations(obj).get(ON_DEADLINE)) != "delete":
-        why = f"a {rule.kind} cannot be stopped: {rule.deadline.cannot_stop}"
-        raise ValueError(f"{why}; to have it deleted at its deadline, add --on-deadline delete")
+    chosen = action or get_annotations(obj).get(ON_DEADLINE) or "stop"
+    if chosen != "delete" and (why := find_stop_problem(obj, rule.deadline, chosen)):
+        verb = "suspended" if chosen == "suspend" else "stopped"
+        raise ValueError(
+            f"a {rule.kind} cannot be {verb}: {why}; to have it deleted at its deadline, add --on-deadline delete"
+        )

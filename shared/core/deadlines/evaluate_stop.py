@@ -15,7 +15,7 @@ from shared.core.archive.wanted import InvalidArchiveError, find_archiving
 from shared.core.case import Case, is_of_kind
 from shared.core.deadlines.deadline import ON_DEADLINE, Deadline, InvalidDeadlineError, annotated_deadline
 from shared.core.deadlines.mark import STOPS_MAX, InvalidMarkError, Mark, read_mark
-from shared.core.deadlines.run import Run, is_merged, run_of
+from shared.core.deadlines.run import Run, find_stop_problem, is_merged, run_of
 from shared.core.dispatchers import find_dispatcher
 from shared.core.evaluate import Evaluated
 from shared.core.facts import Context, DeadlineFacts, Facts, Reason
@@ -93,15 +93,20 @@ class _Running:
         longest = self.case.namespace.max_deadline if self.case.namespace else None
         if deadline and at and longest is not None and deadline.after is not None and longest < deadline.after:
             at, moved_by = replace(deadline, after=longest).due_at(self.run.started_at), _MAXIMUM
-        action = self.case.annotations.get(ON_DEADLINE) or (rule.on_deadline if rule else None)
-        active = DeadlineFacts(deadline, self.run.started_at, moved_by, mark=self.mark, deletes=action == "delete")
+        action = self.case.annotations.get(ON_DEADLINE) or (rule.on_deadline if rule else None) or "stop"
+        active = DeadlineFacts(deadline, self.run.started_at, moved_by, mark=self.mark, action=action)
         audited_by = rule.name if rule is not None and rule.audit else ""
         return Facts(self.case.finish, due_at=at, policy_rule=rule, active=active, audited_by=audited_by)
 
     def is_stopped(self) -> bool:
-        """Return whether the object already has what a stop would write, and no person suspended it."""
-        stop, mark = self.case.rule.deadline.stop if self.case.rule.deadline else None, self.mark
-        is_in_place = stop is not None and is_merged(self.case.obj, stop.patch)
+        """Return whether the object already has what a stop would write, and no person suspended it.
+
+        A deadline field without a mark is not a stop: a person set it.
+        """
+        rule, mark = self.case.rule.deadline, self.mark
+        if rule is None or (rule.sets_native and mark is None):
+            return False
+        is_in_place = any(is_merged(self.case.obj, stop.patch) for stop in rule.patches)
         return is_in_place and not (self.run.is_suspended and (mark is None or mark.is_changed(self.case.obj)))
 
     def idle_reason(self) -> Reason:
@@ -130,7 +135,9 @@ class _Running:
         rule = self.case.rule
         if rule.deadline is None:
             return f"the kind rule of {rule.name} has no `deadline`, so it is unknown how to stop a {rule.kind}"
-        return self._archive_problem() if facts.active.deletes else rule.deadline.cannot_stop or ""
+        if facts.active.deletes:
+            return self._archive_problem()
+        return find_stop_problem(self.case.obj, rule.deadline, facts.active.action)
 
     def _archive_problem(self) -> str:
         """Why the object cannot be deleted at its deadline: it may be archived when it finishes, and not before."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.core.instants import find_instant
-from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.deadline_rule import Action, DeadlineRule
 from shared.core.kinds.predicates import UnknownShapeError, holds
 
 _NO_CONDITION: Mapping[str, Any] = {}
@@ -32,6 +32,23 @@ def run_of(obj: Any, rule: DeadlineRule) -> Run | None:
         return Run(find_instant(rule.started_at, obj, _NO_CONDITION), is_suspended)
     except UnknownShapeError:
         return None
+
+
+def find_stop_problem(obj: Any, rule: DeadlineRule, action: Action) -> str:
+    """Say why an object cannot be stopped or suspended; an empty text if it can.
+
+    Args:
+        obj: The object.
+        rule: The rule about the deadlines of its kind.
+        action: What is done at the deadline; not `delete`.
+    """
+    stop = rule.find_stop(action)
+    if stop is None:
+        return rule.cannot_stop or "the kind has no patch that suspends an object; expected on-deadline: stop or delete"
+    try:
+        return rule.exception.why if rule.exception is not None and holds(rule.exception.when, obj) else ""
+    except UnknownShapeError as error:
+        return f"it is unknown whether the stop would have an effect: {error}"
 
 
 def is_merged(obj: Any, patch: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ rule does not expect, one expression is false or an error; both reject the DELET
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ from shared.core.kinds.rule import FinishedWhen, KindRule
 from shared.core.kinds.stop_text import is_marked, is_merged
 
 _OF_FINISH = ("api_versions", "kind", "plural", "scope", "finished", "observed_generation")
-_OF_RULE: dict[str, Any] = {**dict.fromkeys(_OF_FINISH, True), "deadline": {"stop"}}
+_OF_RULE: dict[str, Any] = {**dict.fromkeys(_OF_FINISH, True), "deadline": {"stop", "suspend", "exception"}}
 _DIGITS = 12
 
 
@@ -41,11 +41,13 @@ class Expressions:
         variables: Expressions of lists, by name; the other expressions refer to them as `variables.NAME`.
         shapes: Each is true if some fields have the types that the rule expects.
         finished: True if the object has finished.
+        stoppable: True if nothing in the object makes a stop wrong; empty if the rules name nothing that would.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
     shapes: list[str] = field(default_factory=list)
     finished: str = "false"
+    stoppable: str = ""
 
 
 def rule_version(rules: Iterable[KindRule]) -> str:
@@ -57,22 +59,25 @@ def rule_version(rules: Iterable[KindRule]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
-def express(rules: Sequence[KindRule]) -> Expressions:
+def express(rules: Sequence[KindRule], *, of_stops: bool = False) -> Expressions:
     """Translate the rules of one kind into CEL expressions.
 
     Args:
         rules: All rules of the kind; each covers different versions of it.
+        of_stops: Whether `stoppable` is needed, with its variables and shapes.
     """
     variables: dict[str, str] = {}
     shapes: dict[str, None] = {}
-    finished = "false"
+    finished, stoppable = "false", list[str]()
     for rule in reversed(rules):
         translation = _Translation(variables)
         translated, is_known = translation.rule(rule), _has_version_of(rule)
+        for test in translation.stoppable(rule) if of_stops else ():
+            stoppable.append(test if len(rules) == 1 else f"(!({is_known}) || {test})")
         finished = f"{is_known} && {translated}" if finished == "false" else f"{is_known} ? {translated} : {finished}"
         for shape in translation.shapes:
             shapes[shape if len(rules) == 1 else f"(!({is_known}) || {shape})"] = None
-    return Expressions(variables, list(shapes), finished)
+    return Expressions(variables, list(shapes), finished, " && ".join(stoppable))
 
 
 def _has_version_of(rule: KindRule) -> str:
@@ -103,12 +108,29 @@ class _Translation:
             # `has` of a field of a scalar is false on the API server, and an error for `finish_of`.
             self.shapes["type(oldObject.?spec.orValue({})) in [dyn(map), dyn(null_type)]"] = None
         parts = [_is_current(rule.observed_generation)] if rule.observed_generation else []
-        stop = rule.deadline.stop if rule.deadline else None
+        stop = rule.deadline.suspending if rule.deadline else None
         if stop is not None and stop.ends is not None:
             parts.append(self.ended_or_stopped(rule.finished, stop.patch, stop.ends))
         else:
             parts += self.finished(rule.finished)
         return f"({' && '.join(parts)})" if len(parts) > 1 else parts[0]
+
+    def stoppable(self, rule: KindRule) -> Iterator[str]:
+        """Yield the expressions that must all be true of an object that is stopped.
+
+        A stop by the deadline field of the kind must not be written while the object is suspended: it would fail as
+        soon as a person resumes it. While that field is set, the controller of the kind alone acts.
+        """
+        deadline = rule.deadline
+        if deadline is None:
+            return
+        if deadline.sets_native:
+            if deadline.suspended is not None:
+                yield negate(self.test(deadline.suspended, refutes=True, negated=True))
+            for native in deadline.native.fields if deadline.native else ():
+                yield f"{optional_field('oldObject', native.path)}.orValue({NULL}) == {NULL}"
+        if deadline.exception is not None:
+            yield negate(self.test(deadline.exception.when, refutes=True, negated=True))
 
     def finished(self, finished: FinishedWhen) -> list[str]:
         unless = finished.unless

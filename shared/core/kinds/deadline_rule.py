@@ -1,6 +1,6 @@
 """The part of a kind rule about active deadlines; `shared.core.kinds.rule` shows the whole schema."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -9,6 +9,17 @@ from shared.core.kinds.merge_patch import MergePatch
 from shared.core.kinds.native_ttl import NativeDeadline
 from shared.core.kinds.predicates import Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, ConditionTime, TimeSource, finish_sources
+from shared.core.objects import get_in
+
+Action = Literal["stop", "suspend", "delete"]
+"""What is done with an object at its deadline."""
+
+
+class StopException(RuleModel):
+    """Objects of a kind on which a stop has no effect, and why."""
+
+    when: Predicate
+    why: Word
 
 
 class StopRule(RuleModel):
@@ -18,11 +29,14 @@ class StopRule(RuleModel):
     """
 
     patch: MergePatch
+    finishes: bool = True
     ends: Predicate | None = None
     ended_at: tuple[TimeSource, ...] = ()
 
     @model_validator(mode="after")
     def _ends_at_a_known_time(self) -> Self:
+        if self.ends is not None and not self.finishes:
+            raise PydanticCustomError("finishes", "expected no `finishes: false` beside ends: the object then finishes")
         if self.ends is None and self.ended_at:
             raise PydanticCustomError("ends", "expected ends beside endedAt: without it, the kind reports its own end")
         if self.ends is not None and not self.end_times:
@@ -41,6 +55,14 @@ class StopRule(RuleModel):
         return (ConditionTime(condition=self.ends.condition),)
 
 
+class Waiter(RuleModel):
+    """Something that waits for the end of an object, and whether it goes on after a stop."""
+
+    name: Word
+    goes_on: bool
+    why: Word
+
+
 class DeadlineRule(RuleModel):
     """How an active deadline of one kind is measured and enforced."""
 
@@ -48,7 +70,10 @@ class DeadlineRule(RuleModel):
     suspended: Predicate | None = None
     native: NativeDeadline | None = None
     stop: StopRule | None = None
+    suspend: StopRule | None = None
+    exception: StopException | None = None
     cannot_stop: Word | None = None
+    waiters: tuple[Waiter, ...] = Field(default=(), min_length=1)
 
     @field_validator("started_at")
     @classmethod
@@ -62,4 +87,46 @@ class DeadlineRule(RuleModel):
     def _stops_or_says_why_not(self) -> Self:
         if bool(self.stop) == bool(self.cannot_stop):
             raise PydanticCustomError("stops", "expected exactly one of stop and cannotStop")
+        if self.exception and not self.stop:
+            raise PydanticCustomError(
+                "exception", "expected no exception beside cannotStop, which is about all objects"
+            )
         return self
+
+    @model_validator(mode="after")
+    def _has_one_way_to_suspend(self) -> Self:
+        if self.suspend is None:
+            return self
+        if self.suspend.ends is None:
+            raise PydanticCustomError(
+                "suspends", "suspend: expected ends: a suspended object does not finish by itself"
+            )
+        if self.stop is None or self.stop.ends is not None:
+            message = "expected suspend only beside a stop without ends: a stop with ends suspends the object itself"
+            raise PydanticCustomError("one_way", message)
+        return self
+
+    @property
+    def suspending(self) -> StopRule | None:
+        """The patch after which an object does not finish by itself, and can be resumed; None if there is none."""
+        return self.suspend or (self.stop if self.stop is not None and self.stop.ends is not None else None)
+
+    @property
+    def sets_native(self) -> bool:
+        """Return whether an object is stopped by the deadline field of its kind, which its controller enforces.
+
+        Such a stop also takes effect later: on a suspended object, a second after it is resumed.
+        """
+        fields = self.native.fields if self.native else ()
+        return self.stop is not None and any(get_in(self.stop.patch, field.path) is not None for field in fields)
+
+    @property
+    def patches(self) -> tuple[StopRule, ...]:
+        """Each way to stop an object of the kind, the default first."""
+        return tuple(one for one in (self.stop, self.suspend) if one is not None)
+
+    def find_stop(self, action: Action) -> StopRule | None:
+        """The patch for what is done at the deadline; None if the kind has none, and for a deletion."""
+        if action == "delete":
+            return None
+        return self.suspending if action == "suspend" else self.stop

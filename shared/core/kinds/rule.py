@@ -53,12 +53,18 @@ file. The whole schema:
         honouredBy: the Job controller
         defaulted: false             #     true if the kind's webhook sets the field itself: the earlier deadline counts
       stop:                          #   how an object is stopped
-        patch: {spec: {suspend: true}}   # a JSON merge patch
+        patch: {spec: {activeDeadlineSeconds: 1}}   # a JSON merge patch
         ends: TEST                   #     if the kind does not finish by it: a stopped object counts as failed if this
                                      #     holds, also while `unless` of `finished` holds; without it, the kind's
                                      #     controller finishes the object
+        finishes: true               #     without ends: false if the object stays unfinished after the patch
         endedAt: [SOURCE]            #     when the stop was complete; if left out, when the condition in ends changed
+      suspend: {patch: {spec: {suspend: true}}, ends: TEST}   # beside a stop without ends: what `on-deadline: suspend`
+                                     #   does instead; the fields are those of stop
+      exception: {when: TEST, why: why}   # objects on which a stop has no effect: they are not stopped
       cannotStop: why                #   instead of stop: objects can only be deleted, if a person asks for that
+      waiters:                       #   what waits for the end of an object, and whether a stop gives it that end
+        - {name: its CronJob, goesOn: true, why: it sees the condition Failed}
     createSuspended: {spec: {suspend: true}}   # the merge patch with which a new object does not run until a person
                                      #   removes these fields: `archive restore --suspended` needs it
     whileOwnerUnfinished: keep       # kept while its controller owner is unfinished, whichever source sets the TTL; or

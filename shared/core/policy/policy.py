@@ -27,7 +27,7 @@ A policy is one YAML file:
         jitter: 10m                  # a sweep spreads late deletions over this time; needs a ttl or a limit
         minAge: 10m                  # kept so long after the finish, whichever source sets a shorter TTL
         activeDeadline: 6h           # how long an unfinished object may run; or never. Not with age
-        onDeadline: delete           # what is done then; stop is the default
+        onDeadline: delete           # what is done then: suspend, delete, or stop, the default
         onDispatched: delete         # if another cluster sent the object here; keep is the default. Not with age
         onRecreated: delete          # if Argo CD, Flux or the like creates it again; keep is the default. Not with age
         keepLast: 3                  # the newest of a group that succeeded are kept, and as many that failed

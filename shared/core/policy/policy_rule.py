@@ -11,6 +11,7 @@ from pydantic import Field
 from pydantic import model_validator as checked
 
 from shared.core.deadlines.deadline import Deadline
+from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import Outcome
 from shared.core.policy.archives import RuleArchive
@@ -122,9 +123,10 @@ class PolicyRule(RuleModel):
         description="How long an unfinished object may run, from its start or its last resume: a duration or never. "
         "Then it is stopped. Of the rules that match, the first with an activeDeadline sets it.",
     )
-    on_deadline: Literal["stop", "delete"] | None = Field(
+    on_deadline: Action | None = Field(
         default=None,
-        description="What is done at the deadline. Needs activeDeadline. The default is stop. With delete, the object "
+        description="What is done at the deadline. Needs activeDeadline. The default is stop. With suspend, an object "
+        "of a kind that can be suspended, such as a Job, does not finish, and can be resumed. With delete, the object "
         "is deleted, even if its kind cannot be stopped. The delete guard, if installed, rejects this DELETE, unless "
         "the object itself has the annotations active-deadline and on-deadline: delete.",
     )

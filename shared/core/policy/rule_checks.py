@@ -25,7 +25,7 @@ def check_rule(rule: "PolicyRule") -> None:
     if rule.on_deadline and rule.active_deadline is None:
         raise ValueError("onDeadline: expected an activeDeadline beside it")
     if rule.on_deadline == "delete" and rule.archive is not None:
-        raise ValueError("onDeadline: expected stop beside archive: objects are archived when they finish")
+        raise ValueError("onDeadline: expected stop or suspend beside archive: objects are archived when they finish")
     _check_kept(rule)
     _check_age(rule)
     _check_deletion(rule)

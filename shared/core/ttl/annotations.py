@@ -57,7 +57,9 @@ OF_OBJECTS: Mapping[str, Meaning] = {
         "6h",
         "Sets the deadline: how long the object may run, from its start or its last resume. Then it is stopped.",
     ),
-    ON_DEADLINE: Meaning("`stop` or `delete`", "delete", "Sets what is done at the deadline. The default is `stop`."),
+    ON_DEADLINE: Meaning(
+        "`stop`, `suspend` or `delete`", "delete", "Sets what is done at the deadline. The default is `stop`."
+    ),
     DEADLINE_EXCEEDED: Meaning(
         "An RFC 3339 instant, written by `enforce`",
         "2026-01-02T03:04:05Z",

@@ -128,11 +128,13 @@ RUN_ON = "to let it run without a deadline: `kubectl ttl set jobs.batch/build-42
 def test_explain_says_when_and_how_a_running_object_is_stopped(explain):
     assert lines_of(explain, running(active_deadline="6h")) == [
         f"{SETTING}; runs since {STARTED_AT} (4h ago)",
-        f'it is stopped at {DUE_AT} (in 2h), by the patch {{"spec": {{"suspend": true}}}}',
+        f'it is stopped at {DUE_AT} (in 2h), by the patch {{"spec": {{"activeDeadlineSeconds": 1}}}}',
         RUN_ON,
     ]
     over = lines_of(explain, running(active_deadline="6h"), now=STARTED + timedelta(hours=7))
-    assert over[1].endswith(f'by the patch {{"spec": {{"suspend": true}}}}; the deadline was over at {DUE_AT} (1h ago)')
+    assert over[1].endswith(
+        f'by the patch {{"spec": {{"activeDeadlineSeconds": 1}}}}; the deadline was over at {DUE_AT} (1h ago)'
+    )
 
 
 def test_explain_says_that_an_object_is_deleted_at_its_deadline(explain):

@@ -173,7 +173,7 @@ def test_kind_with_a_deadline_is_described_in_words():
         "0 means never; a negative value is invalid",
         "set by default and enforced by the Tekton controller; the earlier deadline stops the object",
         'stopped by the merge patch {"spec": {"status": "Cancelled"}}',
-        "its controller acts on that",
+        "its controller then finishes it",
     ]
 
 

@@ -5,9 +5,11 @@ from random import Random
 import pytest
 
 from shared.core.archive.draft import merged
+from shared.core.deadlines.run import find_stop_problem, run_of
 from shared.core.finish import finish_of
+from shared.core.objects import get_in
 from tests.admission_policies import evaluate
-from tests.builders import having
+from tests.builders import having, not_none
 from tests.guarded_kinds import (
     ACTIVE_DEADLINE,
     DOMAIN,
@@ -69,10 +71,54 @@ def test_stop_guard_admits_the_stop_of_every_unfinished_fixture_and_of_no_other(
 
 
 def may_be_stopped(case):
-    marks = case.obj["metadata"].get("annotations", {})
+    rule, marks = case.rule.deadline, case.obj["metadata"].get("annotations", {})
     is_free = HOLD not in marks and marks.get(ACTIVE_DEADLINE) != "never"
     has_conditions = (case.obj.get("status") or {}).get("conditions", []) is not None  # null is an unknown shape
-    return case.finished is False and is_free and has_conditions
+    is_ours = not find_stop_problem(case.obj, rule, "stop")
+    if rule.sets_native:  # neither while it is suspended, nor while its own deadline is set
+        run = run_of(case.obj, rule)
+        is_ours = is_ours and run is not None and not run.is_suspended
+        is_ours = is_ours and all(get_in(case.obj, field.path) is None for field in rule.native.fields)
+    return case.finished is False and is_free and has_conditions and is_ours
+
+
+def test_stop_guard_admits_the_suspension_of_a_kind_that_can_be_suspended_and_no_more():
+    found = [case for case in RUNNING if not_none(case.rule.deadline).suspend and may_be_stopped(case)]
+    patches = [(case, stop_of(case.rule, stored(case.obj), action="suspend")) for case in found]
+    assert not not_admitted((case, verdict_of(case, patch=patch)) for case, patch in patches)
+    both = [(case, both_of(patch, stop_of(case.rule, stored(case.obj)))) for case, patch in patches]
+    assert not not_refused(((case, verdict_of(case, patch=patch)) for case, patch in both), "change")
+    assert {case.rule.plural for case in found} >= {"jobs", "pytorchjobs"}
+
+
+DEADLINES = {
+    "longer": {"spec": {"activeDeadlineSeconds": 2}},
+    "none": {"spec": {"activeDeadlineSeconds": None}},
+    "now": {"spec": {"activeDeadlineSeconds": 0}},
+}
+
+
+@pytest.mark.parametrize("name", DEADLINES)
+def test_stop_guard_refuses_another_deadline_than_one_second(name):
+    jobs = [case for case in RUNNING if case.rule.name in ("jobs.batch", "pods")]
+    patches = ((case, both_of(stop_of(case.rule, stored(case.obj)), DEADLINES[name])) for case in jobs)
+    assert not not_refused(((case, verdict_of(case, patch=patch)) for case, patch in patches), "change")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("spec.suspend", True),
+        ("status.conditions", [{"type": "Suspended", "status": "True"}]),
+        ("spec.activeDeadlineSeconds", 600),
+        ("spec.activeDeadlineSeconds", 1),
+        ("spec.activeDeadlineSeconds", 0),
+        ("spec.managedBy", "kueue.x-k8s.io/multikueue"),
+    ],
+)
+def test_stop_guard_refuses_the_stop_of_a_job_that_enforce_leaves_alone(field, value):
+    jobs = [case for case in RUNNING if case.rule.name == "jobs.batch"]
+    assert not not_refused(((case, verdict_of(case, having(stored(case.obj), field, value))) for case in jobs), "run")
 
 
 def test_each_rule_with_a_stop_has_an_unfinished_fixture_that_is_stopped():

@@ -169,7 +169,7 @@ async def test_stop_has_preconditions_and_writes_the_mark_in_the_same_patch(benc
 
     (patch,) = bench.cluster.patches
     assert set(patch) == {"spec", "metadata"}
-    assert patch["spec"] == {"suspend": True}
+    assert patch["spec"] == {"activeDeadlineSeconds": 1}
     metadata = patch["metadata"]
     assert metadata["uid"] == before["metadata"]["uid"]
     assert metadata["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -197,7 +197,7 @@ async def test_stopped_object_is_recorded_with_the_deadline_and_the_patch(bench)
     [detail] = bench.telemetry.stop_details
     assert detail == (
         "ran for longer than 30s, its deadline by ttlafterfinished.dev/active-deadline; "
-        'stopped by the patch {"spec": {"suspend": true}}'
+        'stopped by the patch {"spec": {"activeDeadlineSeconds": 1}}'
     )
 
 
@@ -210,8 +210,15 @@ async def test_second_timer_does_not_stop_a_stopped_object_again(bench):
     assert bench.telemetry.verdicts() == [("kept", "already-stopped")]
 
 
-async def test_stopped_object_finishes_and_expires_by_its_ttl(bench):
-    await bench.fire(annotated(DUE, ttl="60s"))
+async def test_object_that_asks_for_it_is_suspended_by_the_other_patch(bench):
+    await bench.fire(annotated(DUE, on_deadline="suspend"))
+
+    assert [patch["spec"] for patch in bench.cluster.patches] == [{"suspend": True}]
+    assert bench.telemetry.stop_details[0].endswith('stopped by the patch {"spec": {"suspend": true}}')
+
+
+async def test_suspended_object_counts_as_failed_and_expires_by_its_ttl(bench):
+    await bench.fire(annotated(DUE, ttl="60s", on_deadline="suspend"))
     bench.clock.advance(10)
     bench.cluster.put(having(bench.stored(), "status.conditions", [condition("Suspended", later(10))]))
     timer = Timer(ref=ref_of(DUE), purpose=Purpose.EXPIRE, due_at=NOW)
@@ -472,10 +479,11 @@ async def test_patch_that_is_not_stored_is_reported_and_never_repeated(bench):
     assert [reason for reason, _ in bench.reported].count("StopUndone") == 1
 
 
-async def test_stop_that_a_controller_undoes_is_reported_and_never_repeated(bench):
-    await bench.fire()
+@pytest.mark.parametrize(("action", "field"), [("stop", "spec.activeDeadlineSeconds"), ("suspend", "spec.suspend")])
+async def test_stop_that_a_controller_undoes_is_reported_and_never_repeated(bench, action, field):
+    await bench.fire(annotated(DUE, on_deadline=action))
     for _ in range(5):
-        bench.cluster.put(having(bench.stored(), "spec.suspend", False))
+        bench.cluster.put(without(bench.stored(), field))
         bench.clock.advance(60)
         assert await bench.fire(put=False) is None
 
@@ -484,7 +492,7 @@ async def test_stop_that_a_controller_undoes_is_reported_and_never_repeated(benc
 
 
 async def test_object_that_is_resumed_again_and_again_is_stopped_a_limited_number_of_times(bench):
-    bench.cluster.put(DUE)
+    bench.cluster.put(annotated(DUE, on_deadline="suspend"))
     for _ in range(3 * STOPS_MAX):
         await bench.fire(put=False)
         bench.clock.advance(5)

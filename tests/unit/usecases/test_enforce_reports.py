@@ -22,7 +22,7 @@ FIND = "Find the controller or client that"
 UNDONE = f"it was stopped at {{at}}, and runs on without a new start. {FIND} undoes the patch {{patch}}"
 RESUMED = f"it was stopped 3 times, the last time at {{at}}, and was resumed each time. {FIND} resumes it"
 AGAIN = "To let it be stopped again, remove its annotation ttlafterfinished.dev/deadline-exceeded"
-PATCH = '{"spec": {"suspend": true}}'
+PATCH = '{"spec": {"activeDeadlineSeconds": 1}}'
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_deadline_is_a_duration(text, seconds):
     assert annotated_deadline({"active-deadline": text}) == Deadline(SOURCE, timedelta(seconds=seconds))
 
 
-@pytest.mark.parametrize("action", ["stop", "delete"])
+@pytest.mark.parametrize("action", ["stop", "suspend", "delete"])
 def test_action_alone_sets_no_deadline(action):
     assert annotated_deadline({"on-deadline": action}) is None
 
@@ -54,7 +54,7 @@ def test_maximum_is_a_duration_and_not_never(value):
 
 @pytest.mark.parametrize("action", ["", "STOP", 5, None, [], {}])
 def test_other_action_is_an_error_that_names_the_actions(action):
-    with pytest.raises(InvalidDeadlineError, match="on-deadline: expected one of stop, delete, got"):
+    with pytest.raises(InvalidDeadlineError, match="on-deadline: expected one of stop, suspend, delete, got"):
         annotated_deadline({"active-deadline": "1h", "on-deadline": action})
 
 

@@ -43,6 +43,8 @@ IN_PLACE = "spec.suspend"
 def with_deadline(rule: KindRule = JOB, *, settings: dict[str, Any] | None = None, **fields: Any) -> KindRule:
     """A rule with other settings of its deadline: `with_deadline(suspended=None)`."""
     present = not_none(JOB.deadline).model_dump(exclude_none=True, exclude_unset=True)
+    if "stop" in (settings or {}):
+        present = {name: value for name, value in present.items() if name not in ("suspend", "exception")}
     wanted = {name: value for name, value in {**present, **(settings or {})}.items() if value is not None}
     deadline = DeadlineRule.model_validate(wanted)
     return rule.model_copy(update={"deadline": deadline, **fields})
@@ -449,6 +451,13 @@ class TestMark:
 
         assert decision.reason == "already-stopped"
 
+    def test_stop_by_the_field_of_the_kind_is_not_repeated_until_the_controller_acts(self):
+        obj = stopped(having(started(), "spec.activeDeadlineSeconds", 1), ago(1))
+
+        assert (reason(obj), finish_of(obj, JOB).finished) == ("already-stopped", False)
+        obj = having(obj, "status.conditions", [condition("Failed", NOW)])
+        assert (reason(obj), finish_of(obj, JOB).outcome) == ("already-stopped", Outcome.FAILED)
+
     @pytest.mark.parametrize("generation", ["4", ""])
     def test_stop_that_its_controller_has_not_seen_yet_is_not_repeated(self, generation):
         obj = stopped(having(started(), IN_PLACE, True), ago(1), generation=generation)
@@ -515,6 +524,48 @@ class TestMark:
         del obj["metadata"]["annotations"]["ttlafterfinished.dev/deadline-exceeded"]
 
         assert reason(obj) == "stop"
+
+
+class TestAction:
+    @pytest.mark.parametrize(
+        ("annotations", "rules", "expected"),
+        [
+            ({}, [], "stop"),
+            ({"on_deadline": "suspend"}, [], "suspend"),
+            ({"deadline": None}, [{"activeDeadline": "1m", "onDeadline": "suspend"}], "suspend"),
+            ({"deadline": None, "on_deadline": "stop"}, [{"activeDeadline": "1m", "onDeadline": "suspend"}], "stop"),
+        ],
+    )
+    def test_job_is_failed_at_its_deadline_or_suspended_if_a_source_asks_for_that(self, annotations, rules, expected):
+        decision = decided(started(**annotations), policy=policy(*rules))
+
+        assert (type(decision), decision.facts.active.action) == (Stop, expected)
+
+    def test_kind_whose_stop_is_a_suspension_is_suspended_either_way(self):
+        rule = with_deadline(settings={"stop": not_none(not_none(JOB.deadline).suspend)})
+
+        assert (reason(started(), rule), reason(started(on_deadline="suspend"), rule)) == ("stop", "stop")
+
+    def test_object_of_a_kind_that_cannot_be_suspended_is_left_alone(self):
+        rule = with_deadline(settings={"stop": {"patch": {"spec": {"shutdown": "Terminate"}}}})
+        decision = decided(started(on_deadline="suspend"), rule)
+
+        assert decision.reason == "cannot-stop"
+        assert decision.facts.problem.endswith("expected on-deadline: stop or delete")
+
+    @pytest.mark.parametrize(
+        ("manager", "action", "expected"),
+        [
+            ("kueue.x-k8s.io/multikueue", "stop", "cannot-stop"),
+            ("kueue.x-k8s.io/multikueue", "suspend", "cannot-stop"),
+            ("kueue.x-k8s.io/multikueue", "delete", "stop"),
+            ("kubernetes.io/job-controller", "stop", "stop"),
+        ],
+    )
+    def test_job_of_another_controller_is_only_deleted(self, manager, action, expected):
+        obj = having(started(on_deadline=action), "spec.managedBy", manager)
+
+        assert reason(obj) == expected
 
 
 class TestBeside:

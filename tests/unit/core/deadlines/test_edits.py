@@ -7,7 +7,12 @@ from shared.core.ttl.edits import Edit, set_ttl
 from tests.builders import JOB, POD, ago, having, job, pod
 
 CANNOT = POD.model_copy(
-    update={"deadline": JOB.deadline and JOB.deadline.model_copy(update={"stop": None, "cannot_stop": "Pods just end"})}
+    update={
+        "deadline": JOB.deadline
+        and JOB.deadline.model_copy(
+            update={"stop": None, "suspend": None, "exception": None, "cannot_stop": "Pods just end"}
+        )
+    }
 )
 
 
@@ -39,6 +44,15 @@ def test_deadline_of_a_kind_that_cannot_be_stopped_is_refused_unless_it_is_delet
     assert set_deadline(deletes, CANNOT, "6h", None).annotations == {"active-deadline": "6h"}
     with pytest.raises(ValueError, match="cannot be stopped"):
         set_deadline(deletes, CANNOT, "6h", "stop")
+
+
+def test_object_is_suspended_at_its_deadline_only_if_its_kind_can_be():
+    assert set_deadline(job(), JOB, "6h", "suspend").annotations["on-deadline"] == "suspend"
+    with pytest.raises(ValueError, match="a Pod cannot be suspended: the kind has no patch"):
+        set_deadline(pod(), POD, "6h", "suspend")
+    remote = having(job(), "spec.managedBy", "kueue.x-k8s.io/multikueue")
+    with pytest.raises(ValueError, match=r"a Job cannot be stopped: spec\.managedBy names another controller"):
+        set_deadline(remote, JOB, "6h", None)
 
 
 def test_deadline_of_a_kind_without_a_rule_for_it_is_refused_but_never_is_not():

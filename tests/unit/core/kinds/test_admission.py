@@ -105,7 +105,9 @@ def test_rule_version_depends_on_the_stop_but_not_on_the_start():
     deadline = not_none(JOB.deadline)
     paused = not_none(deadline.stop).model_copy(update={"patch": {"spec": {"paused": True}}})
     other_stop = JOB.model_copy(update={"deadline": deadline.model_copy(update={"stop": paused})})
+    other_suspend = JOB.model_copy(update={"deadline": deadline.model_copy(update={"suspend": paused})})
     other_start = JOB.model_copy(update={"deadline": deadline.model_copy(update={"started_at": ("metadata.x",)})})
 
+    without = JOB.model_copy(update={"deadline": None})
     assert rule_version([JOB]) == rule_version([other_start])
-    assert len({rule_version([one]) for one in (JOB, other_stop, JOB.model_copy(update={"deadline": None}))}) == 3
+    assert len({rule_version([one]) for one in (JOB, other_stop, other_suspend, without)}) == 4

@@ -11,7 +11,7 @@ from tests.builders import kind_cases, kind_rule, kind_rules, not_none
 
 MARK = "ttlafterfinished.dev/deadline-exceeded"
 RULES: dict[str, DeadlineRule] = {name: rule.deadline for name, rule in kind_rules().items() if rule.deadline}
-SUSPENDING = [name for name, rule in RULES.items() if rule.stop and rule.stop.ends]
+SUSPENDING = [name for name, rule in RULES.items() if rule.suspending]
 
 
 def about_deadlines(name):
@@ -39,13 +39,13 @@ def test_fixtures_of_a_kind_with_a_deadline_have_each_state(name):
 
 
 @pytest.mark.parametrize("name", SUSPENDING)
-def test_stopped_object_of_a_kind_that_does_not_finish_by_itself_counts_as_failed(name):
+def test_suspended_object_of_a_kind_that_does_not_finish_by_itself_counts_as_failed(name):
     """Fixtures have one whose stop is complete, one whose stop goes on, and one that a person suspended."""
     cases = [case for case in about_deadlines(name) if case["expect"]["deadline"]["stopped"]]
     states = {(MARK in case["object"]["metadata"].get("annotations", {}), case["expect"]["finished"]) for case in cases}
     assert {(True, True), (True, False), (False, False)} <= states
 
-    patch = not_none(RULES[name].stop).patch
+    patch = not_none(RULES[name].suspending).patch
     resumed = [without(case["object"], patch) for case in cases if case["expect"]["finished"]]
     assert [finish_of(obj, kind_rule(name)).finished for obj in resumed] == [False] * len(resumed)
 

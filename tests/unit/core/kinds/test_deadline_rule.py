@@ -10,6 +10,8 @@ from shared.core.kinds.times import ConditionTime
 from tests.builders import not_none
 
 STOP = {"patch": {"spec": {"suspend": True}}}
+SUSPEND = STOP | {"ends": {"condition": "Suspended"}}
+EXCEPTION = {"when": {"field": "spec.managedBy"}, "why": "another controller"}
 NATIVE = {"fields": [{"path": "spec.limit"}], "honouredBy": "its operator"}
 
 
@@ -45,6 +47,17 @@ def test_end_of_a_stop_can_have_sources_of_its_own():
     assert [str(source) for source in not_none(rule.stop).end_times] == ["managed-fields"]
 
 
+def test_each_action_has_its_patch():
+    ends = DeadlineRule.model_validate(deadline(stop={"patch": {"spec": {"limit": 1}}}, suspend=SUSPEND, native=NATIVE))
+    suspends = DeadlineRule.model_validate(deadline(stop=SUSPEND, native=NATIVE))
+
+    assert [ends.find_stop(action) for action in ("stop", "suspend", "delete")] == [ends.stop, ends.suspend, None]
+    assert [suspends.find_stop(action) for action in ("stop", "suspend")] == 2 * [suspends.stop]
+    assert (ends.suspending, ends.sets_native) == (ends.suspend, True)
+    assert (suspends.suspending, suspends.sets_native) == (suspends.stop, False)
+    assert DeadlineRule.model_validate(deadline()).find_stop("suspend") is None
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
@@ -74,6 +87,14 @@ def test_end_of_a_stop_can_have_sources_of_its_own():
         (deadline(suspended={}), "suspended"),
         (deadline(suspend={"field": "spec.suspend"}), "suspend"),
         (deadline(suspended=None), "expected a value for suspended"),
+        (deadline(suspend=STOP), "expected ends: a suspended object does not finish by itself"),
+        (deadline(stop=SUSPEND, suspend=SUSPEND), "expected suspend only beside a stop without ends"),
+        (deadline(stop=SUSPEND | {"finishes": False}), "expected no `finishes: false` beside ends"),
+        (deadline(waiters=[]), "waiters"),
+        (
+            {"startedAt": ["status.startTime"], "cannotStop": "why", "exception": EXCEPTION},
+            "expected no exception beside cannotStop",
+        ),
     ],
 )  # fmt: skip
 def test_bad_deadline_is_a_clear_error(block, message):
