@@ -42,6 +42,9 @@ class Applier:
 
 _HELM_HOOK = "helm.sh/hook"
 
+_NO_HOOKS = ("crd-install",)
+"""Values with which an object is applied as any other: gitops-engine pkg/sync/hook/helm."""
+
 APPLIERS = (
     # argoproj/argo-cd common/common.go (the annotation, the label, ArgoCDSSAManager), util/argo/resource_tracking.go,
     # gitops-engine pkg/sync/hook. Its other label, app.kubernetes.io/instance, is set by Helm and others, too.
@@ -127,7 +130,7 @@ def _find(
     obj: Any, labels: dict[Any, Any], annotations: dict[Any, Any], managers: AbstractSet[str]
 ) -> Iterator[Applier]:
     for one in APPLIERS:
-        if any(name in annotations for name in one.hooks):
+        if any(name in annotations and annotations[name] not in _NO_HOOKS for name in one.hooks):
             continue
         is_writer = any(name in managers for name in one.managers)
         may_be_labelled = bool(one.label) and one.label in labels and not (managers and one.managers)

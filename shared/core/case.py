@@ -75,10 +75,12 @@ class Case:
         is_allowed = due.rule is not None and due.rule.on_owned == "delete"
         if self.rule.while_owner_unfinished == "keep":
             return not (is_allowed and self.context.owner_unknown)
-        is_set_elsewhere = due.ttl is not None and (
-            due.ttl.origin in ("inherited", "policy", "namespace") or self._is_shortened(due)
-        )
-        return is_set_elsewhere and not is_allowed
+        is_inherited = due.ttl is not None and due.ttl.origin == "inherited"
+        return (is_inherited or self.is_due_by_others(due)) and not is_allowed
+
+    def is_due_by_others(self, due: Due) -> bool:
+        """Return whether a policy or the namespace sets when it is due: by a TTL, or by a max-ttl."""
+        return due.ttl is not None and (due.ttl.origin in ("policy", "namespace") or self._is_shortened(due))
 
     def _is_shortened(self, due: Due) -> bool:
         """Return whether max-ttl makes the object due sooner than its TTL: max-ttl is not set on the object itself."""

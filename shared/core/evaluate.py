@@ -76,7 +76,8 @@ def _evaluate_finished(case: Case, own: Ttl | None, *, may_be_early: bool) -> Ev
     namespace, finish = case.namespace, case.finish
     candidates = case.context.policy.candidates(case.rule)
     ruling, dispatcher = NO_RULING, find_dispatcher(case.obj)
-    applier = find_applier(case.obj) if candidates or own is None else None
+    is_own = own is not None and not candidates and (namespace is None or namespace.max_ttl is None)
+    applier = None if is_own else find_applier(case.obj)
     # An unread object may set a TTL that is longer than the next source's.
     is_unread = own is None and case.inherited is None and find_ttl_source(case.obj, case.rule.ttl) is not None
     has_ttl, dispatched, recreated = own is not None or is_unread, dispatcher is not None, applier is not None
@@ -116,11 +117,11 @@ class _Makers:
     dispatcher: Dispatcher | None
     applier: Applier | None
 
-    def reason_to_keep(self, ttl: Ttl) -> Reason | None:
-        """The reason to keep an object that is due by a TTL."""
+    def reason_to_keep(self, case: Case, due: Due) -> Reason | None:
+        """The reason to keep an object that is due."""
         if self.dispatcher is not None:
             return Reason.DISPATCHED
-        return Reason.RECREATED if self.applier is not None and ttl.origin in ("policy", "namespace") else None
+        return Reason.RECREATED if self.applier is not None and case.is_due_by_others(due) else None
 
 
 def _default_ttl(case: Case) -> Ttl | None:
@@ -201,7 +202,7 @@ def _reason_to_keep(case: Case, due: Due, ruling: Ruling, makers: _Makers) -> Re
         return Reason.NAMESPACE_UNREAD if may_default else Reason.NO_TTL
     if due.at is None:
         return Reason.NEVER if due.ttl.is_never else Reason.FINISH_TIME_UNKNOWN
-    if (reason := makers.reason_to_keep(due.ttl)) is not None:
+    if (reason := makers.reason_to_keep(case, due)) is not None:
         return reason
     if case.namespace is None:
         return Reason.NAMESPACE_UNREAD

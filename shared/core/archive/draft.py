@@ -128,13 +128,25 @@ def make_draft(
             "exists or is being deleted: the reference is left out"
             for one in lost
         ]
-    draft, left_out = _without_marks(draft)
+    draft, left_out = _without_marks(_without_stop(draft, rule, notes))
     notes += left_out
     if isinstance(get_in(obj, "spec.ephemeralContainers"), list) and obj.get("kind") == "Pod":
         notes.append("its ephemeral containers are left out: a new Pod cannot have any")
     if (volume := get_text(obj, "spec.volumeName")) and not get_text(draft, "spec.volumeName"):
         notes.append(f"its volume {volume} is left out: the new claim gets another volume, without the data")
     return _with_state(Draft(draft, rule, tuple(notes)), stores_status=stores_status)
+
+
+def _without_stop(obj: dict[str, Any], rule: KindRule | None, notes: list[str]) -> dict[str, Any]:
+    """The object without the deadline field of its kind by which it was stopped: the new one would end at once."""
+    annotations, deadline = get_in(obj, "metadata.annotations"), rule.deadline if rule is not None else None
+    is_marked = isinstance(annotations, dict) and any(name in annotations for name in _MARKS)
+    if deadline is None or deadline.stop is None or not deadline.sets_native or not is_marked:
+        return obj
+    if not is_merged(obj, deadline.stop.patch):
+        return obj
+    notes.append("the deadline of its kind that stopped it is left out: the new object would be stopped at once")
+    return merged(obj, reverse_of(deadline.stop.patch, {}))
 
 
 def _without_marks(obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -150,23 +150,25 @@ class _Running:
         return f"{archiving.source} has it archived when it finishes; set onDeadline: stop" if archiving else ""
 
     def is_recreated(self, facts: Facts) -> bool:
-        """Return whether a policy would delete the object, and its controller would then create it again.
-
-        Only a policy rule or the object itself has `onDeadline: delete`.
-        """
+        """Return whether a policy or the namespace has the object deleted, and its controller would create it again."""
         rule = facts.policy_rule
-        is_by_policy = facts.active.deletes and ON_DEADLINE not in self.case.annotations
-        if not is_by_policy or (rule is not None and rule.on_recreated == "delete"):
+        is_own = ON_DEADLINE in self.case.annotations and self._is_own(facts)
+        if not facts.active.deletes or is_own or (rule is not None and rule.on_recreated == "delete"):
             return False
         return find_applier(self.case.obj) is not None
 
     def is_kept_by_owner(self, facts: Facts) -> bool:
         """Return whether an unfinished owner is the right object to stop: the object's own annotation did not ask."""
-        active, rule = facts.active, facts.policy_rule
+        rule = facts.policy_rule
         if not self.case.context.owner_unfinished or self.case.annotations.get("owner") == "ignore":
             return False
-        is_own = active.deadline is not None and active.deadline.origin == "object" and not active.moved_by
-        return not is_own and not (rule is not None and rule.on_owned == "delete")
+        return not self._is_own(facts) and not (rule is not None and rule.on_owned == "delete")
+
+    @staticmethod
+    def _is_own(facts: Facts) -> bool:
+        """Return whether the object itself sets its deadline, and nothing made it shorter."""
+        active = facts.active
+        return active.deadline is not None and active.deadline.origin == "object" and not active.moved_by
 
 
 def _evaluate_running(running: _Running) -> Evaluated:

@@ -57,7 +57,7 @@ class PolicyRule(RuleModel):
         ge=1,
         le=1_000_000,
         description="How many failed objects are kept, if not as many as keepLast. Without keepLast, only failed "
-        "objects are kept, and objects of unknown outcome.",
+        "objects are kept, and objects of unknown outcome unless a later rule with keepLast keeps them.",
     )
     keep_last_outcomes: Literal["apart", "together"] = Field(
         default="apart",

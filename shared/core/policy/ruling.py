@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from shared.core.expressions import ExpressionError
+from shared.core.kinds.rule import Outcome
 from shared.core.objects import get_in, parse_instant
 from shared.core.policy.candidates import Candidate
 from shared.core.policy.conditions import Grouping
@@ -81,6 +82,15 @@ class Ruling:
         """Return whether a rule decides about dispatched objects, and no rule before it did."""
         return self.deletes_dispatched is None and rule.on_dispatched is not None
 
+    def may_set_kept(self, rule: PolicyRule, outcome: Outcome | None) -> bool:
+        """Return whether the rule's keepLast counts the object: the first rule's, with one exception.
+
+        An object of unknown outcome may have succeeded. So a rule with keepLastFailed alone leaves it to a later rule
+        with keepLast, which may keep more.
+        """
+        first = self.keep_last_rule
+        return first is None or (outcome is None and first.keep_last is None and rule.keep_last is not None)
+
     def may_set_recreated(self, rule: PolicyRule) -> bool:
         """Return whether a rule decides about objects that a controller creates again, and no rule before it did."""
         return self.deletes_recreated is None and rule.on_recreated is not None
@@ -113,7 +123,7 @@ def apply_rules(
             continue
         ttl = None if has_ttl else candidate.ttls.get(outcome)
         rule = candidate.rule
-        counts = ruling.keep_last_rule is None and outcome in candidate.kept
+        counts = outcome in candidate.kept and ruling.may_set_kept(rule, outcome)
         is_about_maker = (dispatched and ruling.may_set_dispatched(rule)) or (
             recreated and ruling.may_set_recreated(rule)
         )

@@ -66,6 +66,14 @@ def test_outcomes_are_counted_apart_or_together(outcome, fields, kept, group):
     assert (ranked.kept, ranked.group[5]) == (kept, group)
 
 
+def test_later_rule_keeps_an_object_of_unknown_outcome_that_a_rule_for_failed_ones_leaves():
+    first, second = {"ttl": "0s", "keepLastFailed": 1}, {"keepLast": 5}
+    context = Context(rules(first, second), plain_namespace("ci"), newer=4)
+    decision = decide(numbered(1), JOB, NOW, context, finish=Finish(True, ago(99), None))
+
+    assert decision.reason is Reason.KEPT_LAST
+
+
 @pytest.mark.parametrize(
     "obj",
     [job(), having(numbered(1), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z")],

@@ -15,7 +15,7 @@ from tests.unit.core.ttl.test_precedence import rules
 
 DONE = job(complete=ago(60))
 ARGO, FLUX, HELM = "argocd.argoproj.io", "kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name"
-ON_DEADLINE = "ttlafterfinished.dev/on-deadline"
+ON_DEADLINE, ACTIVE_DEADLINE = "ttlafterfinished.dev/on-deadline", "ttlafterfinished.dev/active-deadline"
 TRACKED = f"{ARGO}/tracking-id"
 MINE = "shop:batch/Job:ci/build-42"
 PIPELINERUN = kind_rule("pipelineruns.tekton.dev")
@@ -40,6 +40,7 @@ def decided(obj, *policy, kind=JOB, now=NOW, **fields):
 MARKS = {
     "Argo CD, by annotation": marked(annotations={TRACKED: MINE}),
     "Argo CD, by an annotation of another form": marked(annotations={TRACKED: "shop"}),
+    "Argo CD, with a hook of Helm that it applies": marked(annotations={TRACKED: MINE, "helm.sh/hook": "crd-install"}),
     "Argo CD, by label": marked(labels={f"{ARGO}/instance": "shop"}),
     "Argo CD, by label and manager": marked(labels={f"{ARGO}/instance": "shop"}, managers=["argocd-controller"]),
     "Argo CD, by manager": marked(labels={"app.kubernetes.io/instance": "shop"}, managers=["argocd-controller"]),
@@ -124,6 +125,13 @@ def test_ttl_of_the_object_itself_counts(obj):
     assert isinstance(decided(obj, {"maxCount": 1}), Expire)
 
 
+def test_maximum_of_the_namespace_makes_the_object_due_no_sooner_than_its_own_ttl():
+    obj = annotated(DONE, ttl="30d")
+    obj["metadata"]["annotations"][TRACKED] = MINE
+    assert isinstance(decided(annotated(DONE, ttl="30d"), max_ttl="1s"), Expire)
+    assert decided(obj, max_ttl="1s").reason is Reason.RECREATED
+
+
 def test_limit_of_a_policy_makes_the_object_due_no_sooner_than_its_own_ttl():
     obj = annotated(DONE, ttl="1h")
     obj["metadata"]["annotations"][TRACKED] = MINE
@@ -178,7 +186,8 @@ def test_on_recreated_with_an_age_is_rejected():
         (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "delete"}, Reason.RECREATED),
         (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "delete", "onRecreated": "delete"}, None),
         (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "stop"}, None),
-        (marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete"}), {}, None),
+        (marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete"}), {}, Reason.RECREATED),
+        (marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete", ACTIVE_DEADLINE: "1s"}), {}, None),
         (job(), {"onDeadline": "delete"}, None),
     ],
 )

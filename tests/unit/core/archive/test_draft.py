@@ -141,6 +141,15 @@ def test_mark_of_a_stop_is_left_out() -> None:
     assert len(draft.notes) == 1
 
 
+def test_deadline_field_that_stopped_a_job_is_left_out() -> None:
+    """Otherwise the new Job fails one second after its start."""
+    field = "spec.activeDeadlineSeconds"
+    stopped = draft_of(having(job(deadline_exceeded="2026-01-02T03:04:05Z"), field, 1))
+    assert get_in(stopped.obj, field) is None
+    assert len(stopped.notes) == 2
+    assert get_in(draft_of(having(job(), field, 1)).obj, field) == 1
+
+
 def test_annotations_of_tekton_results_are_left_out_with_a_note() -> None:
     """They say that the archived run is stored, and in which record; the new run is not."""
     annotations = {"results.tekton.dev/stored": "true", "results.tekton.dev/record": "ci/results/1", "team": "a"}
