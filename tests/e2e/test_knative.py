@@ -397,7 +397,7 @@ def test_deadline_that_cannot_be_read_is_reported_and_stops_nothing(kind: str, v
     assert stop_of(fresh(thing)) is None
 
 
-SOURCE = "ttl-after-finished"
+REPORTER = "ttl-after-finished"
 DEADLINES = {"active_deadline": f"{DEADLINE.seconds}s"}
 
 
@@ -417,7 +417,7 @@ def stopped_job(thing: Object, *, stops: str = "1") -> Object | None:
 
 def events_on(thing: Object, reason: str) -> list[Object]:
     """Our Events on an object; the Job controller has the reason DeadlineExceeded, too."""
-    selector = f"--field-selector=involvedObject.uid={thing['metadata']['uid']},reason={reason},source={SOURCE}"
+    selector = f"--field-selector=involvedObject.uid={thing['metadata']['uid']},reason={reason},source={REPORTER}"
     found: list[Object] = json.loads(kubectl("-n", NAMESPACE, "get", "events", selector, "-o", "json"))["items"]
     return found
 
