@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from shared.core.archive.identity import KnownArchive, find_known
-from shared.errors import PermanentError, TryLaterError
+from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports import Telemetry
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import UNREAD
@@ -37,7 +37,18 @@ class SharedArchiveIds:
             raise TryLaterError(f"archive {name}: its id is unknown: {UNREAD}: {error}") from None
         if contents is None:
             raise PermanentError(f"archive {name}: its id is unknown: {UNREAD}; grant get on ConfigMap {NAME}")
-        return find_known({**self._own, **known_archives(contents)}, name, location)
+        known = {**self._own, **known_archives(contents)}
+        found = find_known(known, name, location)
+        if found and name not in known:  # a new name of the archive: it keeps the id when its URL changes later
+            return await self._remember(name, KnownArchive(found, location))
+        return found
+
+    async def _remember(self, name: str, known: KnownArchive) -> str:
+        try:
+            return await self.remember(name, known)
+        except TtlError as error:
+            kind = PermanentError if isinstance(error, PermanentError) else TryLaterError
+            raise kind(f"archive {name}: its id {known.id} could not be remembered: {error}") from None
 
     async def remember(self, name: str, known: KnownArchive) -> str:
         """See `shared.ports.ArchiveIds`."""

@@ -217,12 +217,16 @@ def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str
 def with_archive(data: Data, name: str, known: KnownArchive, *, replaces: bool = False) -> dict[str, str]:
     """Return the data with one more archive; one that is remembered stays, unless it is replaced.
 
-    What cannot be read stays, too, and is replaced as a whole.
+    What cannot be read stays, too, and is replaced as a whole. Other names of a replaced archive's destination mean the
+    new archive, too.
     """
     before = _parse_archives(data.get(ARCHIVES, ""))
     if not replaces and (before is None or name in before):
         return dict(data)
-    archives = {**(before or {}), name: known}
+    others = {
+        one: known if replaces and other.location == known.location else other for one, other in (before or {}).items()
+    }
+    archives = {**others, name: known}
     value = {one: {"id": known.id, "location": known.location} for one, known in sorted(archives.items())}
     return {**data, ARCHIVES: compact(value)}
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 from shared.adapters.archive.codec import (
     DOCUMENT_BYTES_MAX,
@@ -59,10 +60,14 @@ class StoreArchive:
 
     async def write_marker(self, marker: Marker) -> Marker:
         """Write the marker, unless there is one; see `shared.ports.archive.MarkedArchive`."""
-        await self._store.put(MARKER, marker.to_bytes())
-        if (found := await self.read_marker()) is None:
+        found = None
+        with suppress(KeyError):  # what is there is no file, or was deleted a moment later
+            await self._store.put(MARKER, marker.to_bytes())
+            found = await self.read_marker()
+        if found is None:
             where = self._store.location(MARKER)
-            raise TryLaterError(f"archive {self._name}: cannot store {where}: it was deleted a moment later")
+            problem = f"cannot store {where}: expected a file or nothing there"
+            raise TryLaterError(f"archive {self._name}: {problem}", outage=problem)
         return found
 
     async def is_empty(self) -> bool:

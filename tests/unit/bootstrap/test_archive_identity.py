@@ -9,7 +9,7 @@ import pytest
 
 from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.document import Document, Record
-from shared.core.archive.identity import MARKER
+from shared.core.archive.identity import MARKER, KnownArchive
 from shared.core.decide import Expire, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.archives import ArchiveDestination
@@ -18,7 +18,7 @@ from shared.evaluation.archive_identity import IdentifiedArchives
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot
 from shared.safeguards.archive_ids import SharedArchiveIds
-from shared.safeguards.state_schema import ARCHIVES
+from shared.safeguards.state_schema import ARCHIVES, parse_state, with_archive
 from tests.archives import CLUSTER, archiving, copied_of
 from tests.builders import JOB, LONG_AGO, NOW, ago, job
 from tests.fakes import FakeCluster
@@ -185,6 +185,27 @@ async def test_archive_with_another_name_is_still_the_same(bench):
 
     with pytest.raises(TryLaterError, match="has no marker"):
         await bench.process(name="renamed").put()
+
+
+async def test_archive_with_another_name_keeps_its_id_when_its_url_changes_later(bench, tmp_path):
+    stored = await bench.process().put()
+    await bench.process(name="renamed").put()
+
+    with pytest.raises(TryLaterError, match=f"expected archive {stored.archive_id}"):
+        await bench.process(tmp_path / "another", name="renamed").put()
+
+
+def test_adopted_archive_counts_for_each_name_of_its_destination():
+    old, new, far = (KnownArchive(one, "file:///a" if one != "far" else "file:///b") for one in ("old", "new", "far"))
+    data = with_archive(with_archive(with_archive({}, "main", old), "other", far), "prod", new, replaces=True)
+    assert parse_state(data).archives == {"main": new, "other": far, "prod": new}
+
+
+async def test_marker_that_is_a_folder_is_an_outage(bench):
+    (bench.folder / MARKER).mkdir(parents=True)
+
+    with pytest.raises(TryLaterError, match="expected a file or nothing there"):
+        await bench.process().put()
 
 
 async def test_marked_archive_is_used_by_an_installation_that_remembers_none(bench):
