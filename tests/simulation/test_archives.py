@@ -34,7 +34,7 @@ def test_archive_seed_gives_the_same_trace_every_time():
 
 def test_every_event_of_archives_occurs_in_some_seed():
     """The checks are worth something only where objects are archived, changed, archived again, deleted and kept."""
-    worlds = [ArchiveWorld(seed).run() for seed in range(30)]
+    worlds = [ArchiveWorld(seed).run() for seed in range(40)]
     traces = "\n".join("\n".join(world.trace) for world in worlds)
 
     assert sum(world.checks.archived_deletions for world in worlds) > 50
