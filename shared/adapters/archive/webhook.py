@@ -2,7 +2,8 @@
 
 It answers 200 with `archive.done` once it holds the version durably, also if it was asked before. It answers 202 or 204
 if it stores the object later: then `archive` asks again, with a growing pause, or when `archive.done` comes through the
-Broker. It answers 404 to a question without an object if it does not hold the version.
+Broker. It answers 404 to a question without an object if it does not hold the version. A 2xx that is cut off, or is no
+`archive.done`, is no word of the archiver, such as the page of a proxy: it is asked again.
 
 The path and the query of its URL may hold a secret. So errors and locations have only the scheme, host and port. An
 answer may echo a part of the URL in any form. So if the URL has a path or a query, no text of an answer is in an error.
@@ -102,7 +103,7 @@ class WebhookArchive:
         headers, body = to_http(event_of(request, source=f"ttl-after-finished/{self._cluster}"))
         try:
             async with self._session.post(self._url, data=body, headers=headers) as response:
-                answer = await response.content.read(EVENT_BYTES_MAX + 1)
+                answer = await _read(response)
                 status = response.status
                 given = {name.lower(): value for name, value in response.headers.items()}
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -138,7 +139,7 @@ class WebhookArchive:
             done = parse_message(parse_event(headers, body), ArchiveDone)
         except EventError as error:
             problem = f"{self.location}: expected archive.done{self._shown(str(error))}"
-            raise PermanentError(f"archive {self._name}: {problem}") from None
+            raise TryLaterError(f"archive {self._name}: {problem}") from None
         expected = request.ref.uid, request.resource_version, request.digest
         if (done.ref.uid, done.resource_version, done.digest) != expected:
             problem = f"{self.location} answered about another version than {expected}"
@@ -196,3 +197,13 @@ class WebhookArchive:
 
     def _refused(self, action: str) -> PermanentError:
         return PermanentError(f"archive {self._name}: cannot {action}: a webhook only stores; ask the archiver itself")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Read an answer to its end, or one byte more than an event may have: `read(n)` returns what has arrived."""
+    answer = bytearray()
+    async for chunk in response.content.iter_any():
+        answer += chunk[: EVENT_BYTES_MAX + 1 - len(answer)]
+        if len(answer) > EVENT_BYTES_MAX:
+            break
+    return bytes(answer)

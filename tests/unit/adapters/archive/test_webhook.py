@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 
 import pytest
 from aiohttp import web
 
 from shared.adapters.archive.webhook import WebhookArchive
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.core.archive.document import Document, Record
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from tests.archives import copied_of
@@ -87,19 +88,48 @@ async def test_archiver_that_refuses_is_an_error(status, error):
             await archive.put(COPIED.key, DOCUMENT)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"digest": "0" * 64}, {"resourceVersion": "1"}, {"archivedAt": "soon"}, {"digest": "short"}]
-)
+@pytest.mark.parametrize("changes", [{"digest": "0" * 64}, {"resourceVersion": "1"}])
 async def test_answer_about_another_version_does_not_count(changes):
     async with archiver(answer=lambda request: done(request, **changes)) as (archive, _):
         with pytest.raises(PermanentError):
             await archive.confirm(COPIED.key)
 
 
-async def test_answer_that_is_no_event_does_not_count():
-    async with archiver(headers={}) as (archive, _):
-        with pytest.raises(PermanentError, match=r"expected archive\.done"):
+NO_ANSWERS = {
+    "no event": ({}, done),
+    "another event": (HEADERS | {"ce-type": "dev.ttlafterfinished.timer.set"}, done),
+    "a field that cannot be read": (HEADERS, lambda request: done(request, archivedAt="soon")),
+    "a digest that cannot be read": (HEADERS, lambda request: done(request, digest="short")),
+    "more bytes than an event has": (HEADERS, lambda request: done(request, location="x" * EVENT_BYTES_MAX)),
+}
+
+
+@pytest.mark.parametrize(("headers", "answer"), NO_ANSWERS.values(), ids=NO_ANSWERS)
+async def test_archiver_whose_answer_is_no_acknowledgement_is_asked_again(headers, answer):
+    async with archiver(headers=headers, answer=answer) as (archive, _):
+        with pytest.raises(TryLaterError, match=r"expected archive\.done"):
             await archive.confirm(COPIED.key)
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off"])
+async def test_answer_is_read_to_its_end_however_many_segments_it_has(cut):
+    async def handle(request: web.Request) -> web.StreamResponse:
+        body = json.dumps(done(json.loads(await request.read()))).encode()
+        length = len(body) + (1 if cut else 0)
+        response = web.StreamResponse(headers=HEADERS | {"Content-Length": str(length), "Content-Type": "application/json"})
+        await response.prepare(request)
+        for start in range(0, len(body), 40):
+            await response.write(body[start : start + 40])
+            await asyncio.sleep(0)  # a segment of its own
+        if cut:
+            request.transport.close()
+        return response
+
+    async with answering_with(handle) as url:
+        archive = WebhookArchive("main", url, "east", FakeClock())
+        with pytest.raises(TryLaterError) if cut else nullcontext():
+            assert await archive.confirm(COPIED.key) is not None
+        await archive.close()
 
 
 async def test_archiver_that_is_not_there_is_asked_again():
@@ -181,7 +211,7 @@ async def test_answer_is_in_the_error_if_the_url_has_no_path_and_no_query(path):
 async def test_answer_that_is_no_acknowledgement_is_not_in_the_error(name):
     headers = {**HEADERS, name: "application/no-hook-path-secret"}
     async with archiver(headers=headers, path=SECRET) as (archive, _):
-        with pytest.raises(PermanentError, match=r"expected archive\.done") as caught:
+        with pytest.raises(TryLaterError, match=r"expected archive\.done") as caught:
             await archive.confirm(COPIED.key)
 
     assert "secret" not in str(caught.value)
@@ -209,7 +239,7 @@ async def test_error_of_the_client_has_no_path_of_the_url():
 @pytest.mark.parametrize("changes", [{"digest": "0" * 64}, {"digest": "short"}, {"archivedAt": stamp(ago(10**9))}])
 async def test_path_and_query_of_the_url_are_not_in_an_error_about_an_answer(changes):
     async with archiver(answer=lambda request: done(request, **changes), path=SECRET) as (archive, _):
-        with pytest.raises(PermanentError) as caught:
+        with pytest.raises((PermanentError, TryLaterError)) as caught:
             await archive.confirm(COPIED.key)
 
     assert "secret" not in str(caught.value)
