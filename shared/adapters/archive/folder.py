@@ -52,7 +52,7 @@ class FolderStore:
         file = await self._call("store", path, manager.__enter__)
         try:
             async for chunk in chunks:
-                await self._call("store", path, file.write, chunk)
+                await self._call("store", path, file.io.write, chunk)
             await self._call("store", path, lambda: self._files.publish(file, path, replaces=True))
         finally:
             await self._call("store", path, manager.__exit__, None, None, None)

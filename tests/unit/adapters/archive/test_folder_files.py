@@ -1,6 +1,8 @@
 """What a put flushes, and in which order: a power cut after it leaves the whole document."""
 
 import os
+import socket
+import uuid
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,16 @@ def calls(monkeypatch):
     found: list[tuple[str, str]] = []
     fsync, link = os.fsync, os.link
 
+    def path_of(descriptor):
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+
     def fsync_noted(descriptor):
-        found.append(("fsync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        found.append(("fsync", str(path_of(descriptor))))
         fsync(descriptor)
 
-    def link_noted(source, target):
-        found.append(("link", str(target)))
-        link(source, target)
+    def link_noted(source, target, *, dst_dir_fd, **options):
+        found.append(("link", str(path_of(dst_dir_fd) / target)))
+        link(source, target, dst_dir_fd=dst_dir_fd, **options)
 
     monkeypatch.setattr(os, "fsync", fsync_noted)
     monkeypatch.setattr(os, "link", link_noted)
@@ -102,11 +107,11 @@ def test_failed_flush_leaves_no_document_and_no_temporary_file(files, monkeypatc
 def test_folder_that_another_process_removed_meanwhile_is_made_again(files, monkeypatch, tmp_path):
     link, attempts = os.link, []
 
-    def link_late(source, target):
+    def link_late(source, target, **options):
         attempts.append(target)
         if len(attempts) == 1:
-            Path(target).parent.rmdir()
-        link(source, target)
+            (tmp_path / "archive/v1/c").rmdir()
+        link(source, target, **options)
 
     monkeypatch.setattr(os, "link", link_late)
     files.put("v1/c/a.json.zst", b"data")
@@ -127,8 +132,64 @@ def test_links_are_neither_followed_nor_listed(files, tmp_path):
     (tmp_path / "archive/v1/loop").symlink_to(tmp_path / "archive")
     (tmp_path / "archive/v1/link").symlink_to(tmp_path / "archive/v1/a/file")
     assert [file.path for file in files.walk("")] == ["v1/a/file"]
-    with pytest.raises(KeyError):
-        files.head("v1/link")
+    for path in ("v1/link", "v1/loop/v1/a/file"):
+        with pytest.raises(KeyError):
+            files.head(path)
+        with pytest.raises(KeyError):
+            files.open(path)
+
+
+@pytest.mark.parametrize("link", [".tmp", "v1", "v1/kind", "v1/kind/day"])
+def test_nothing_outside_of_the_archive_is_written_or_deleted(files, tmp_path, link):
+    """Whatever link another writer puts in the place of a folder."""
+    outside = tmp_path / "outside"
+    for name in ("old", "v1/kind/day/file", "kind/day/file", "day/file", "file", uuid.uuid4().hex):
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_bytes(b"precious")
+        os.utime(outside / name, (0, 0))
+    before = sorted(outside.rglob("*"))
+    place = tmp_path / "archive" / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(outside)
+
+    for replaces in (False, True):
+        with pytest.raises(NotADirectoryError):
+            files.put("v1/kind/day/file", b"data", replaces=replaces)
+    files.delete(["v1/kind/day/file"])
+
+    assert sorted(outside.rglob("*")) == before
+    assert list(files.walk("")) == []
+    assert files.names(link) == []
+
+
+def test_only_old_files_with_a_name_of_ours_are_removed_from_the_temporary_folder(files, tmp_path):
+    folder = tmp_path / "archive/.tmp"
+    folder.mkdir(parents=True)
+    left_behind, young, foreign, link = folder / ("a" * 32), folder / ("b" * 32), folder / "notes", folder / ("c" * 32)
+    for path in (left_behind, young, foreign):
+        path.write_bytes(b"data")
+    link.symlink_to(foreign)
+    for path in (left_behind, foreign, link):
+        os.utime(path, (0, 0), follow_symlinks=False)
+
+    files.put("v1/kind/day/file", b"data")
+
+    assert sorted(folder.iterdir()) == [young, link, foreign]
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))  # a path of a socket has at most 107 characters
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, make_socket], ids=["pipe", "folder", "socket"])
+def test_what_is_no_file_is_not_there_and_holds_no_thread(files, tmp_path, make):
+    files.put("v1/a/file", b"data")
+    make(tmp_path / "archive/v1/a/other")
+    for read in (files.head, files.open, lambda path: files.get(path, 10)):
+        with pytest.raises(KeyError):
+            read("v1/a/other")
+    assert [file.path for file in files.walk("")] == ["v1/a/file"]
 
 
 def test_files_of_an_archive_are_not_readable_for_others(files, tmp_path):

@@ -116,12 +116,14 @@ async def test_answer_is_read_to_its_end_however_many_segments_it_has(cut):
     async def handle(request: web.Request) -> web.StreamResponse:
         body = json.dumps(done(json.loads(await request.read()))).encode()
         length = len(body) + (1 if cut else 0)
-        response = web.StreamResponse(headers=HEADERS | {"Content-Length": str(length), "Content-Type": "application/json"})
+        response = web.StreamResponse(
+            headers=HEADERS | {"Content-Length": str(length), "Content-Type": "application/json"}
+        )
         await response.prepare(request)
         for start in range(0, len(body), 40):
             await response.write(body[start : start + 40])
             await asyncio.sleep(0)  # a segment of its own
-        if cut:
+        if cut and request.transport is not None:
             request.transport.close()
         return response
 
