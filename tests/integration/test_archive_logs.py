@@ -11,6 +11,7 @@ from shared.core.archive.layout import parse_key
 from tests.integration.test_archive import Archiving
 from tests.integration.test_run import POD_SPEC
 from tests.kubelets import Kubelet, node, serving
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.anyio
 

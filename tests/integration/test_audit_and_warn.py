@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.integration.conftest import Api, Run
 from tests.integration.test_run import Cluster
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 
 def write_policy(folder: Path, **fields: Any) -> Path:

@@ -7,6 +7,7 @@ import pytest
 
 from shared.core.objects import format_instant
 from tests.integration.conftest import run_command
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 DEEP = {"deep-1200": 1_200, "deep-7000": 7_000}
 POLICY = """

@@ -13,6 +13,7 @@ from shared.doctor.nats import check_nats
 from shared.installation.inventory import Inventory, Listed
 from shared.installation.place import Place
 from tests.integration.conftest import Api
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 SERVICE = {"metadata": {"name": "nats"}, "spec": {"ports": [{"port": 4222}]}}
 SECRET = {"metadata": {"name": "nats-credentials"}, "data": {"user.creds": "c2VjcmV0"}}

@@ -29,6 +29,7 @@ from tests.integration.test_ui import (
     service_of,
     user_of,
 )
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 PROGRAM, PAGES = os.environ.get("HEADLAMP_SERVER"), os.environ.get("HEADLAMP_PAGES")
 FOLDER = "ttl-after-finished"

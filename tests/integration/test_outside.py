@@ -32,6 +32,7 @@ from tests.functions.test_processes import running
 from tests.functions.wire import FIRED, Answer, binary, timer
 from tests.integration.conftest import Api
 from tests.loopback import answering_with
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.anyio
 

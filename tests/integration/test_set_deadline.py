@@ -10,6 +10,7 @@ from shared.devserver.real_servers import RealServer
 from tests.integration.conftest import Api, run_command
 from tests.integration.test_hold import annotations
 from tests.integration.test_run import Cluster
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.timeout(300)
 

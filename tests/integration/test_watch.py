@@ -26,6 +26,7 @@ from shared.messages import Message, SweepStep
 from shared.source.watches import KindWatches
 from tests.fakes import FakeTelemetry
 from tests.integration.conftest import Api, Run
+from tests.servers import shared_server  # noqa: F401 - a fixture
 
 SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
 CHANGE = "dev.knative.apiserver.resource."
