@@ -24,7 +24,8 @@ from shared.core.references.field_values import Keys, Origin
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import kinds_of, named_by
 from shared.core.references.target_names import TargetNames
-from shared.core.references.words import portions_of, templates_of, words_of
+from shared.core.references.variables import expanded_texts
+from shared.core.references.words import many_labels_of, portions_of, templates_of, words_of
 
 TEXTS_OF_ONE_MAX = 3
 """The mentions of one name that are kept of one object, for each kind."""
@@ -87,20 +88,21 @@ def list_texts(origin: Origin, *, every_field: bool) -> Iterator[Text]:
     yield from _list_below(annotations, ("metadata", "annotations"), COPIES)
     if every_field:
         root = {key: value for key, value in origin.obj.items() if key not in ("apiVersion", "kind", "metadata")}
-        yield from _list_below(root, (), _NO_REFERENCES, with_keys=True)
+        yield from _list_below(root, (), _NO_REFERENCES, home=origin.home, with_keys=True)
         return
-    for value, keys in _find_free_texts(origin.obj):
+    for value, keys in _find_free_texts(origin.obj, origin.home):
         yield from _list_below(value, keys, _SCHEMA_KNOWN)
 
 
-def _find_free_texts(obj: Any) -> Iterator[tuple[Any, Keys]]:
-    """Yield the fields of a workload with texts that no schema describes."""
+def _find_free_texts(obj: Any, home: str) -> Iterator[tuple[Any, Keys]]:
+    """Yield the fields of a workload with texts that no schema describes, as they are and with known variables."""
     stack: list[tuple[Any, Keys]] = [(obj, ())]
     while stack:
         value, keys = stack.pop()
         if isinstance(value, list):
             stack += [(one, (*keys, place)) for place, one in enumerate(value) if isinstance(one, dict | list)]
             continue
+        yield from ((one, (*keys, field)) for field, one in expanded_texts(value, home).items())
         for key, one in value.items():
             if key in FREE_TEXTS:
                 yield one, (*keys, key)
@@ -108,13 +110,16 @@ def _find_free_texts(obj: Any) -> Iterator[tuple[Any, Keys]]:
                 stack.append((one, (*keys, str(key))))
 
 
-def _list_below(value: Any, keys: Keys, skipped: AbstractSet[str], *, with_keys: bool = False) -> Iterator[Text]:
+def _list_below(
+    value: Any, keys: Keys, skipped: AbstractSet[str], *, home: str = "", with_keys: bool = False
+) -> Iterator[Text]:
     """Yield the texts of a value and of all values in it.
 
     Args:
         value: The value.
         keys: Where it is.
         skipped: The keys of the mappings that are passed over.
+        home: The namespace, if the value may have containers; else empty.
         with_keys: Whether a key of a mapping may be a name, too.
     """
     stack: list[_Value] = [(value, keys, BOTH, any(isinstance(key, str) and _has_values(key) for key in keys[-1:]))]
@@ -129,6 +134,9 @@ def _list_below(value: Any, keys: Keys, skipped: AbstractSet[str], *, with_keys:
                 named = (str(key) for key in value if key not in skipped)
                 yield from (Text(key, (*keys, key), kinds, is_value=is_value) for key in named)
             stack += _list_fields(value, keys, kinds, skipped, is_value=is_value)
+            if home:
+                expanded = expanded_texts(value, home)
+                stack += [(one, (*keys, field), kinds, True) for field, one in expanded.items()]
 
 
 def _list_fields(
@@ -171,7 +179,8 @@ class Mentions:
         """Add the words of a portion of a text."""
         words, values = words_of(portion)
         self._namespaces |= words & self._names.namespaces
-        for name in (words if text.is_value else values) & self._names.by_name.keys():
+        within = {name for word in many_labels_of(portion) for name in self._names.find_within(word)}
+        for name in within | ((words if text.is_value else values) & self._names.by_name.keys()):
             for kind in text.kinds:
                 kept = self._texts[name][kind]
                 if len(kept) < TEXTS_OF_ONE_MAX and kept[-1:] != [text]:

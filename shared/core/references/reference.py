@@ -20,6 +20,8 @@ OBJECT_NAME_CHARACTERS_MAX = 253
 """The longest name of an object."""
 
 TEMPLATE = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|\{\{[^{}]*\}\}")
+TEMPLATE_IN_TEXT = re.compile(rf"{TEMPLATE.pattern}|\$[A-Za-z0-9_]+", re.ASCII)
+"""In a text, which may be a script, the variables of a shell are templates as well."""
 TEMPLATE_STARTS = ("${", "$(", "{{")
 """How a template starts."""
 

@@ -11,19 +11,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.core.objects import get_text
 from shared.core.references.field_values import Keys, Origin
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.selectors import read_selector
+from shared.core.references.variables import Variables, text_of, variables_of
 
 _IMAGE = re.compile(r"(?:^|[/-])k8s-sidecar(?:[:@]|$)")
 _REQUIRED = ("LABEL", "FOLDER")
 _KINDS = {"configmap": (TargetKind.CONFIG_MAP,), "secret": (TargetKind.SECRET,)}
 _NAMESPACE = re.compile(r"[a-z0-9][-a-z0-9]*")
-_VARIABLE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
-
-Values = Mapping[str, str | None]
-"""The values of the variables of a container; None for one that is not in the container."""
 
 
 def read_sidecar(origin: Origin, container: Any, keys: Keys) -> Iterator[Reference]:
@@ -37,11 +33,10 @@ def read_sidecar(origin: Origin, container: Any, keys: Keys) -> Iterator[Referen
     if not isinstance(container, dict):
         yield from origin.unreadable(BOTH, keys, container, crosses=False)
         return
-    env, has_more = container.get("env"), bool(container.get("envFrom"))
-    variables = [one for one in env if isinstance(one, dict)] if isinstance(env, list) else []
-    if not _has_required(variables) and not _IMAGE.search(_text_of(container.get("image"))):
+    variables, has_more = variables_of(container), bool(container.get("envFrom"))
+    if not _has_required(variables) and not _IMAGE.search(text_of(container.get("image"))):
         return
-    values = _read_values(variables, origin.home)
+    values = Variables(variables, origin.home).values
     if "LABEL" not in values and not has_more:  # it ends at once
         return
     unset = None if has_more else ""
@@ -57,30 +52,6 @@ def read_sidecar(origin: Origin, container: Any, keys: Keys) -> Iterator[Referen
 
 def _has_required(variables: Sequence[Mapping[str, Any]]) -> bool:
     return all(any(one.get("name") == name for one in variables) for name in _REQUIRED)
-
-
-def _read_values(variables: Sequence[Mapping[str, Any]], home: str) -> Values:
-    """The values of the variables, as the kubelet expands them: `$(NAME)` is the value of a variable before."""
-    values: dict[str, str | None] = {}
-    for one in variables:
-        if name := _text_of(one.get("name")):
-            values[name] = _read_value(one, home, values)
-    return values
-
-
-def _text_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _read_value(variable: Mapping[str, Any], home: str, before: Values) -> str | None:
-    source, value = variable.get("valueFrom"), variable.get("value")
-    if source is not None:
-        return home if get_text(source, "fieldRef.fieldPath") == "metadata.namespace" else None
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return None
-    return _VARIABLE.sub(lambda found: before.get(found[1]) or found[0], value)
 
 
 def _as_selector(key: str | None, value: str | None) -> Any:

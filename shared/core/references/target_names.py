@@ -27,14 +27,28 @@ class TargetNames:
 
     by_name: Mapping[str, frozenset[TargetPlace]]
     namespaces: frozenset[str] = field(init=False)
+    _dotted: frozenset[str] = field(init=False)  # what stands before the dots of the names
 
     def __post_init__(self) -> None:
         places = {place for places in self.by_name.values() for _, place in places}
         object.__setattr__(self, "namespaces", frozenset(places))
+        object.__setattr__(self, "_dotted", frozenset(_starts_of(name for name in self.by_name if "." in name)))
 
     def has(self, kind: str, namespace: str, name: str) -> bool:
         """Return whether an object is among them."""
         return (kind, namespace) in self.by_name.get(name, ())
+
+    def find_within(self, word: str) -> Iterator[str]:
+        """Yield the names that are some consecutive parts of a word with dots: `a.b` in `x.a.b.key`."""
+        labels = word.split(".")
+        for start in range(len(labels)):
+            found = labels[start]
+            for label in labels[start + 1 :]:
+                if found not in self._dotted:
+                    break
+                found += f".{label}"
+                if found in self.by_name:
+                    yield found
 
     def find_in(self, name: str, namespaces: AbstractSet[str]) -> frozenset[TargetPlace]:
         """Where the objects of a name are, in these namespaces."""
@@ -53,6 +67,11 @@ class TargetNames:
             for kind, namespace in sorted(self.by_name.get(one.name, ())):
                 if kind == one.kind and fits(one.namespace, namespace):
                     yield replace(one, namespace=namespace)
+
+
+def _starts_of(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        yield from (name[:place] for place, character in enumerate(name) if character == ".")
 
 
 def names_of(objects: Iterable[Any]) -> TargetNames:

@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
-from shared.core.references.reference import ANY, TEMPLATE, TEMPLATE_STARTS
+from shared.core.references.reference import ANY, TEMPLATE_IN_TEXT
 
 Words = tuple[AbstractSet[str], AbstractSet[str]]
 """All words of a text, with the parts of paths and host names; and those that are names even if the text is prose."""
 
-LITERALS_MIN = 3
-"""The fewest letters and digits of a template that is searched: `$(NAME)-1` may become too many names."""
+LITERALS_MIN = 1
+"""The fewest letters and digits of a template that is searched: too many texts have a mere `$(NAME)`."""
+
+MANY_LABELS = 5
+"""A word of so many parts with dots between them has too many names in it: `many_labels_of` has it as a whole."""
 
 PORTION_CHARACTERS = 20_000
 """The most characters of a text that are read at once, which takes some milliseconds."""
@@ -29,9 +32,8 @@ _OVERLAP_CHARACTERS = 1_000
 _CACHED_CHARACTERS = 120
 _CACHED_DOTS = 6
 _WORD_CHARACTERS_MAX = 600
-_LABELS_MAX = 40
-_LABELS_JOINED_MAX = 4
 _WORD = re.compile(r"[A-Za-z0-9./-]+")
+_MANY_LABELS = re.compile(rf"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){{{MANY_LABELS - 1},}}")
 _ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2}")
 # Each quantifier is bounded, so that no text takes quadratic time.
 _VALUE = re.compile(
@@ -64,15 +66,25 @@ def portions_of(text: str) -> Iterator[str]:
 def templates_of(text: str) -> Iterator[tuple[str, str]]:
     """Yield the namespace and the name of each word with a template, in which `*` stands for any text.
 
-    The namespace is empty if the word has none. `prod/${env}-tls` is the name `*-tls` in the namespace `prod`.
+    The namespace is empty if the word has none. `prod/${env}-tls` is the name `*-tls` in the namespace `prod`. In a
+    longer path, each part is a name.
     """
-    if not any(start in text for start in TEMPLATE_STARTS):
+    if not _may_have_templates(text):
         return
-    for piece in dict.fromkeys(_PIECE.findall(TEMPLATE.sub(_HOLE, text))):
-        before, _, name = piece.rpartition("/")
-        name = name.strip("-.")
-        if _HOLE in name and len(name) <= _WORD_CHARACTERS_MAX and sum(map(str.isalnum, name)) >= LITERALS_MIN:
-            yield "" if "/" in before else before.replace(_HOLE, ANY), name.replace(_HOLE, ANY)
+    for piece in dict.fromkeys(_PIECE.findall(TEMPLATE_IN_TEXT.sub(_HOLE, text))):
+        segments = piece.split("/")
+        for place, segment in enumerate(segments):
+            name = segment.strip("-.")
+            if _HOLE in name and len(name) <= _WORD_CHARACTERS_MAX and sum(map(str.isalnum, name)) >= LITERALS_MIN:
+                before = segments[0] if len(segments) == place + 1 == 2 else ""  # noqa: PLR2004 - NAMESPACE/NAME
+                yield before.replace(_HOLE, ANY), name.replace(_HOLE, ANY)
+
+
+def many_labels_of(text: str) -> AbstractSet[str]:
+    """The words of a text that have many parts with dots between them; a name may be some of these parts."""
+    if text.count(".") < MANY_LABELS - 1:
+        return frozenset()
+    return {word for form in (text, *_forms_of(text)) for word in _MANY_LABELS.findall(form)}
 
 
 @lru_cache(maxsize=8_192)
@@ -82,12 +94,22 @@ def _cached_words(text: str) -> Words:
 
 def _read(text: str) -> Words:
     words, values = _split(text)
-    others = [_ESCAPE.sub("\n", text)] if "\\" in text or "%" in text else []
-    others += [TEMPLATE.sub("0", text)] if any(start in text for start in TEMPLATE_STARTS) else []
-    for other in others:
+    for other in _forms_of(text):
         more, more_values = _split(other)
         words, values = words | more, values | more_values
     return words, values
+
+
+def _forms_of(text: str) -> Iterator[str]:
+    """Yield the other forms of a text in which a name may stand: without escapes, and without templates."""
+    if "\\" in text or "%" in text:
+        yield _ESCAPE.sub("\n", text)
+    if _may_have_templates(text):
+        yield TEMPLATE_IN_TEXT.sub("0", text)
+
+
+def _may_have_templates(text: str) -> bool:
+    return "$" in text or "{{" in text
 
 
 def _split(text: str) -> Words:
@@ -121,7 +143,7 @@ def _parts_of(word: str) -> Iterator[tuple[str, bool]]:
 def _parts_of_host(name: str) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a text with dots, such as the Secret and its key in `app-secret.password`."""
     labels = name.split(".")
-    for length in range(1, min(len(labels), _LABELS_JOINED_MAX) + 1 if len(labels) <= _LABELS_MAX else 2):
+    for length in range(1, len(labels) + 1 if len(labels) < MANY_LABELS else 2):
         for start in range(len(labels) - length + 1):
             part = ".".join(labels[start : start + length]).strip("-")
             yield part, any(mark in part for mark in "-0123456789")

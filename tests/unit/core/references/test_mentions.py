@@ -17,6 +17,7 @@ from shared.core.references.mentions import TEXTS_OF_ONE_MAX
 from shared.core.references.object_limits import REFERENCES_OF_OBJECT_MAX
 from shared.core.references.reference import BOTH
 from shared.core.references.target_names import name_targets
+from shared.core.references.variables import GROWTH_CHARACTERS_MAX, expanded_texts
 from shared.core.references.words import PORTION_CHARACTERS
 from tests.references import EXISTING, carrying, names, read, shipped_reader
 
@@ -233,6 +234,84 @@ def test_each_word_of_a_command_or_a_variable_counts_in_each_kind(api_version, k
 )
 def test_each_word_of_a_script_counts(api_version, kind, path):
     assert SECRET in names(carrying(api_version, kind, (path, "set -e\nkubectl get secret used | wc\n")))
+
+
+TEAM = {"name": "TEAM", "value": "web"}
+FROM_ELSEWHERE = {"name": "TEAM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['team']"}}}
+OVER = {"name": "TEAM", "value": "w" * (GROWTH_CHARACTERS_MAX + 1)}
+
+
+@pytest.mark.parametrize(("api_version", "kind", "container"), KINDS, ids=[kind for _, kind, _ in KINDS])
+@pytest.mark.parametrize(
+    "text", ["--secret=$(TEAM)-cacert", "get secret $TEAM-cacert now", "/secrets/${TEAM}-cacert/x"]
+)
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ([TEAM], "web-cacert"),
+        ([{"name": "PART", "value": "web"}, {"name": "TEAM", "value": "$(PART)"}], "web-cacert"),
+        ([FROM_ELSEWHERE, TEAM], "web-cacert"),
+        ([FROM_ELSEWHERE], "*-cacert"),
+        ([TEAM, FROM_ELSEWHERE], "*-cacert"),
+        ([OVER], "*-cacert"),
+        ([{"name": "TEAMS", "value": "web"}], "*-cacert"),
+        ([], "*-cacert"),
+    ],
+    ids=[
+        "literal",
+        "of another",
+        "the last counts",
+        "from elsewhere",
+        "the last is unknown",
+        "too long",
+        "of none",
+        "none",
+    ],
+)
+def test_variable_in_a_text_has_its_value_or_any(api_version, kind, container, text, env, expected):
+    found = names(carrying(api_version, kind, (container, {"env": env, "args": ["sh", text]})))
+
+    assert f"Secret ci/{expected}" in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "field"),
+    [
+        ("tekton.dev/v1 Task", "spec.steps[*]", "script"),
+        ("argoproj.io/v1alpha1 Workflow", "spec.templates[*].script", "source"),
+    ],
+    ids=["Task", "Workflow"],
+)
+def test_variable_in_a_script_has_its_value(kind, place, field):
+    script = "set -e\nkubectl get secret $TEAM-cacert\n"
+    assert "Secret ci/web-cacert" in names(carrying(*kind.split(), (place, {"env": [TEAM], field: script})))
+
+
+def test_variables_that_multiply_are_bounded():
+    env = [{"name": "V0", "value": "x" * 1_000}]
+    env += [{"name": f"V{n + 1}", "value": f"$(V{n})" * 20 + "-web-cacert"} for n in range(100)]
+    container = {"env": env, "args": ["$(V100)" * 1_000, "$(V0)-used"]}
+
+    tracemalloc.start()
+    found = expanded_texts(container, "ci")
+    assert tracemalloc.get_traced_memory()[1] < 20 * GROWTH_CHARACTERS_MAX
+    tracemalloc.stop()
+    assert sum(len(one) for field in found.values() for one in map(str, field)) < 3 * GROWTH_CHARACTERS_MAX
+    assert "Secret ci/*-used" in names(
+        carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*]", container))
+    )
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 6, 40, 41, 126])
+@pytest.mark.parametrize(
+    "text", ["{}", "{}.key", "before.{}", "--from={}.key now", "x.y/{}.key", "\\n{}.key", "$(A).{}.key"]
+)
+def test_name_of_any_number_of_parts_is_found(count, text):
+    name = ".".join(f"{number % 10}" for number in range(count))
+    existing = name_targets([(BOTH[0], "ci", name), (BOTH[0], "ci", "1.2.9")])
+    obj = carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", [text.format(name)]))
+
+    assert f"Secret ci/{name}" in {f"{one.kind} {one.namespace}/{one.name}" for one in read(obj, existing)}
 
 
 def test_word_at_any_place_of_a_long_text_is_found():

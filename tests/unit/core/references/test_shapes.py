@@ -86,7 +86,9 @@ def unknown(*parts, namespace="ci"):
         ("spec.certificateRefs", [{"name": NAME}], BOTH),
         ("spec.args", [f"--secret=other/{NAME}"], {"Secret other/*-key", "ConfigMap other/*-key"}),
         ('metadata.annotations["example.com/x"]', NAME, BOTH),
-        ("spec.text", "$(A)-1", set()),
+        ("spec.text", "$(A)-1", {"Secret ci/*-1", "ConfigMap ci/*-1"}),
+        ("spec.text", "$A-1", {"Secret ci/*-1", "ConfigMap ci/*-1"}),
+        ("spec.text", "$(A)", set()),
     ],
     ids=lambda value: None if isinstance(value, set) else ascii(value),
 )

@@ -1,0 +1,108 @@
+"""The variables of a container whose values are in the container, and texts in which they stand.
+
+The kubelet puts the value of a variable in the place of `$(NAME)` in the variables after it, and in the command and the
+arguments. A shell does the same with `$NAME` and `${NAME}`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shared.core.objects import get_text
+
+Values = Mapping[str, str | None]
+"""The values of the variables of a container; None for one that is not in the container."""
+
+GROWTH_CHARACTERS_MAX = 100_000
+"""How much longer the values make the texts of one container. A variable beyond it stays a template, with any value."""
+
+_OF_KUBELET = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
+_OF_SHELL = re.compile(r"\$(?:\(([A-Za-z_][\w.-]*)\)|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
+_EXPANDED = ("command", "args", "script", "source")
+
+
+def variables_of(container: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The variables of a container that have the right shape."""
+    env = container.get("env")
+    return [one for one in env if isinstance(one, dict)] if isinstance(env, list) else []
+
+
+def text_of(value: Any) -> str:
+    """The value if it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+class Variables:
+    """The variables of a container, as the kubelet expands them; of two with one name, the last counts.
+
+    Attributes:
+        values: Their values.
+
+    Args:
+        variables: The variables, in their order.
+        home: The namespace of the container.
+    """
+
+    def __init__(self, variables: Sequence[Mapping[str, Any]], home: str) -> None:
+        self._room = GROWTH_CHARACTERS_MAX
+        self._home = home
+        self.values: dict[str, str | None] = {}
+        for one in variables:
+            if name := text_of(one.get("name")):
+                self.values[name] = self._read(one)
+
+    def _read(self, variable: Mapping[str, Any]) -> str | None:
+        source, value = variable.get("valueFrom"), variable.get("value")
+        if source is not None:
+            return self._home if get_text(source, "fieldRef.fieldPath") == "metadata.namespace" else None
+        if value is None:
+            return ""
+        return self._expand(value, _OF_KUBELET) if isinstance(value, str) else None
+
+    def expand(self, text: Any) -> str | None:
+        """A text with the values that are known; None if it has none of them."""
+        if not isinstance(text, str) or "$" not in text:
+            return None
+        expanded = self._expand(text, _OF_SHELL)
+        return expanded if expanded != text else None
+
+    def _expand(self, text: str, form: re.Pattern[str]) -> str:
+        return form.sub(self._value_of, text)
+
+    def _value_of(self, found: re.Match[str]) -> str:
+        value = self.values.get(next(filter(None, found.groups()), ""))
+        if not value or len(value) > self._room:
+            return found[0]
+        self._room -= len(value)
+        return value
+
+
+def expanded_texts(container: Mapping[str, Any], home: str) -> dict[str, Any]:
+    """The texts of a container that the values of its own variables change, in its form and as they are then.
+
+    Args:
+        container: The container; any mapping is accepted.
+        home: Its namespace.
+
+    Returns:
+        Its command, arguments, script (`source` in Argo Workflows) and variables, with None for each text that does not
+        change; without a field of which no text changes.
+    """
+    given = variables_of(container)
+    texts = {field: container[field] for field in _EXPANDED if field in container}
+    texts["env"] = [one.get("value") for one in given]
+    if not given or not any("$" in one for field in texts.values() for one in _listed(field) if isinstance(one, str)):
+        return {}
+    variables = Variables(given, home)
+    found: dict[str, Any] = {}
+    for field, value in texts.items():
+        expanded = [variables.expand(one) for one in _listed(value)]
+        if any(expanded):
+            found[field] = expanded if isinstance(value, list) else expanded[0]
+    if "env" in found:
+        found["env"] = [{"value": one} for one in found["env"]]
+    return found
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
