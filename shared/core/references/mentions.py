@@ -230,10 +230,10 @@ def find_mentions(
 def _find_templates(origin: Origin, names: TargetNames, text: Text) -> Iterator[Reference]:
     """The references by the templates in a text.
 
-    An unknown namespace is any. In a workload, it is that of the workload, as it is for a name without a template.
+    In an object of a namespace they concern this namespace only, whatever namespace the text names. Otherwise, a user
+    who may write an annotation would keep the objects of all others.
     """
     for namespace, pattern in templates_of(text.text):
-        is_home = not namespace or (ANY in namespace and not origin.crosses)
         for kind in text.kinds:
-            one = origin.refer(kind, origin.home if is_home else namespace, pattern, text.keys)
+            one = origin.refer(kind, (namespace or ANY) if origin.home == ANY else origin.home, pattern, text.keys)
             yield from names.find_named(one)

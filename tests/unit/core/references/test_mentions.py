@@ -320,19 +320,25 @@ def test_word_at_any_place_of_a_long_text_is_found():
         assert SECRET in names(unknown(("spec.text", text))), place
 
 
-def test_template_of_a_workload_concerns_its_own_namespace():
-    """As a name without a template does; a kind that crosses namespaces may mean any."""
-    text = "--from=$(PLACE)/tls-$(NUMBER)"
+@pytest.mark.parametrize("place", ["$(PLACE)/", "other/", "$A/", "q/r/", ""])
+def test_template_in_a_text_never_reaches_another_namespace(place):
+    """A user who may annotate an object would else keep those of all others."""
+    text, expected = f"--from={place}tls-$(NUMBER)", {"Secret ci/tls-*", "ConfigMap ci/tls-*"}
 
-    assert names(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", [text]))) == {
-        "Secret ci/tls-*",
-        "ConfigMap ci/tls-*",
-    }
-    assert names(unknown(("spec.args", [text]))) == {"Secret */tls-*", "ConfigMap */tls-*"}
+    assert names(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", [text]))) == expected
+    assert names(unknown(("spec.args", [text]))) == expected
+    assert names(unknown(('metadata.annotations["example.com/x"]', text))) == expected
+
+
+def test_template_in_a_cluster_scoped_object_concerns_the_namespace_that_it_names():
+    obj = carrying("example.com/v1", "Gizmo", ("spec.args", ["other/tls-$(NUMBER)", "$(A)/zz-$(B)"]), namespace="")
+
+    assert names(obj) == {f"{kind} {name}" for kind in BOTH for name in ("other/tls-*", "*/zz-*")}
 
 
 def test_template_in_a_namespace_without_objects_is_not_held():
-    assert not read(unknown(("spec.text", [f"absent-{number}/tls-${{y}}" for number in range(500)])))
+    args = ("spec.args", [f"absent-{number}/tls-${{y}}" for number in range(500)])
+    assert not read(carrying("example.com/v1", "Gizmo", args, namespace=""))
 
 
 def test_mentions_of_one_name_by_alternating_kinds_are_bounded():

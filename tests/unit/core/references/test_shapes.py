@@ -45,7 +45,7 @@ def unknown(*parts, namespace="ci"):
         ("spec.password", {"name": NAME, "key": "k", "optional": True}, BOTH),
         ("spec.header", {"name": NAME, "key": "k", "value": "v"}, BOTH),
         ("spec.secretRef", {"name": NAME, "namespace": "other"}, {"Secret ci/*-key", "Secret other/*-key"}),
-        ("spec.secret", f"other/{NAME}", {"Secret other/*-key"}),
+        ("spec.secret", f"other/{NAME}", {"Secret ci/*-key", "Secret other/*-key"}),
         ("spec.auth", {"secretName": NAME, "secretNamespace": "other"}, {"Secret ci/*-key", "Secret other/*-key"}),
         ("spec.a[*].b[*].c.secretName", NAME, {"Secret ci/*-key"}),
         ("status.secretName", NAME, {"Secret ci/*-key"}),
@@ -84,7 +84,7 @@ def unknown(*parts, namespace="ci"):
         ("spec.ref", {"kinds": ["v1/Secret"], "targetNamespace": "other", **WEB}, {"Secret */*"}),
         ("spec.ref", {"kinds": ["v1/Secret"], "namespace": "q", "excludedNamespaces": ["r"], **WEB}, {"Secret */*"}),
         ("spec.certificateRefs", [{"name": NAME}], BOTH),
-        ("spec.args", [f"--secret=other/{NAME}"], {"Secret other/*-key", "ConfigMap other/*-key"}),
+        ("spec.args", [f"--secret=other/{NAME}"], BOTH),
         ('metadata.annotations["example.com/x"]', NAME, BOTH),
         ("spec.text", "$(A)-1", {"Secret ci/*-1", "ConfigMap ci/*-1"}),
         ("spec.text", "$A-1", {"Secret ci/*-1", "ConfigMap ci/*-1"}),
@@ -203,7 +203,8 @@ def test_overflow_of_one_object_is_unknown_in_its_own_namespace_and_names_the_ob
 
     unreadable = [one for one in read(unknown(("spec.list", few))) if one.problem]
     assert {(one.namespace, one.source.name) for one in unreadable} == {("ci", "carrier")}
-    assert problems(unknown(("spec.list", [f"${{p}}/{one}" for one in few]))) == {"Secret */*", "ConfigMap */*"}
+    elsewhere = [f"${{p}}/{one}" for one in few] + [f"other/{one}" for one in few]
+    assert problems(unknown(("spec.list", elsewhere))) == {"Secret ci/*", "ConfigMap ci/*"}
 
 
 def test_one_template_in_many_texts_is_held_once():
