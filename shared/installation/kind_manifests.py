@@ -188,8 +188,20 @@ def _source(rule: KindRule, namespace: str) -> dict[str, Any]:
         "spec": {
             "serviceAccountName": "source",
             "mode": "Resource",
-            "resources": [{"apiVersion": rule.api_version, "kind": rule.kind}],
+            "resources": [{"apiVersion": rule.api_version, "kind": rule.kind, **_selector(rule)}],
             "namespaceSelector": {},
             "sink": {"ref": {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": "default"}},
         },
     }
+
+
+def _selector(rule: KindRule) -> dict[str, Any]:
+    """Return the label selector of a source: all objects of a kind, but no Pods of the functions.
+
+    Their Pods change when Knative scales them. With these events, `schedule` would be started again by the end of its
+    own Pod, and would never stay scaled to zero. The sweep lists these Pods, too.
+    """
+    if (rule.api_version, rule.kind) != ("v1", "Pod"):
+        return {}
+    others = {"key": "app.kubernetes.io/name", "operator": "NotIn", "values": ["ttl-after-finished"]}
+    return {"selector": {"matchExpressions": [others]}}

@@ -430,9 +430,23 @@ def test_component_of_a_kind_adds_its_rights_and_its_source(kind, with_component
     assert verbs("source") == {"get", "list", "watch"}
     (source,) = of_kind(objects, "ApiServerSource").values()
     assert source["metadata"]["name"] == kind
-    assert source["spec"]["resources"] == [{"apiVersion": rule.api_version, "kind": rule.kind}]
+    (reported,) = source["spec"]["resources"]
+    assert (reported["apiVersion"], reported["kind"]) == (rule.api_version, rule.kind)
     assert source["spec"]["namespaceSelector"] == {}  # all; without it: its own
     assert source["spec"]["mode"] == "Resource"
+
+
+def test_source_reports_all_pods_except_those_of_the_functions():
+    """The end of a Pod of `schedule` would otherwise start the next one."""
+    objects = build(KNATIVE / "overlays/knative")
+    sources = of_kind(objects, "ApiServerSource")
+    (pods,) = sources["pod"]["spec"]["resources"]
+    (expression,) = pods["selector"]["matchExpressions"]
+    assert expression["operator"] == "NotIn"  # a Pod without the label is reported
+    for name, service in of_kind(objects, "Service").items():
+        labels = service["spec"]["template"]["metadata"]["labels"]
+        assert labels[expression["key"]] in expression["values"], name
+    assert all("selector" not in one for one in sources["job"]["spec"]["resources"])
 
 
 @pytest.mark.parametrize("account", ["expire", "sweep"])
