@@ -22,7 +22,7 @@ RELEASE_READY := $(RELEASE)/.ready
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg docs chart index unit test smoke e2e-smoke verify real e2e flakes docs-check sim chaos bench bench-guard headlamp lint format types layers check audit dist binary krew \
+.PHONY: help setup demo demo-svg docs chart index unit test smoke e2e-smoke verify real e2e e2e-revisions flakes docs-check sim chaos bench bench-guard headlamp lint format types layers check audit dist binary krew \
 	release-check release-notes lock clean
 
 help: ## list the targets
@@ -78,9 +78,12 @@ flakes: $(READY) ## what `make test` runs, often, in random order, under load: m
 	@$(BIN)/python -m tests.flakes --rounds $(or $(ROUNDS),20) --seed $(or $(SEED),1) -- \
 		$(PARALLEL) -q --no-header --no-summary -m "not verify" $(DETERMINISTIC)
 
-e2e e2e-smoke: export E2E_IMAGE ?= busybox:1.37
+e2e e2e-revisions e2e-smoke: export E2E_IMAGE ?= busybox:1.37
 e2e: $(READY) ## tests on the cluster of KUBECONFIG, with Knative: they install, break and uninstall
 	@$(BIN)/pytest tests/e2e
+
+e2e-revisions: $(READY) ## revisions, evictions, a burst and scale to zero on the cluster of KUBECONFIG, with Knative Serving
+	@E2E_SERVING=1 $(BIN)/pytest -rP tests/e2e/test_revisions.py
 
 sim: $(READY) ## one seed of the simulation, with its trace: make sim SEED=7
 	@$(BIN)/python -m tests.simulation $(or $(SEED),1) --verbose

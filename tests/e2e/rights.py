@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,14 @@ def _calls(log: Path, installation: str, since: int = 0) -> Iterator[tuple[str, 
         user = call["user"]["username"]
         if user.startswith(prefix) and "objectRef" in call:
             yield user.removeprefix(prefix), call
+
+
+def calls_by_object(log: Path, *, installation: str, namespace: str) -> dict[str, Counter[tuple[str, str, int]]]:
+    """How often each account asked for what about each object of a namespace, by its name: account, verb, status."""
+    found: dict[str, Counter[tuple[str, str, int]]] = {}
+    for account, call in _calls(log, installation):
+        ref = call["objectRef"]
+        if ref.get("namespace") == namespace and "name" in ref:
+            status = call.get("responseStatus", {}).get("code", 0)
+            found.setdefault(ref["name"], Counter())[account, call["verb"], status] += 1
+    return found
