@@ -28,6 +28,9 @@ def _check_workload(kind: str, workload: Obj, found: Inventory, place: Place) ->
     pods = pods_of(found, workload)
     troubles = [(pod, trouble) for pod in pods if (trouble := describe_pod(pod))]
     down = describe_trouble(workload) if kind == "Knative Service" else _describe_replicas(workload)
+    if not down and not troubles and (pinned := _describe_pinned(workload)):
+        patch = ("patch", *_kubectl_name(kind, name), "--type=merge", '--patch={"spec":{"traffic":null}}')
+        return warn(what, pinned, place.command(*patch))
     if not down and not troubles:
         running = sum(map(is_ready, pods))
         return ok(what, f"ready Pods: {running}" if running else "ready, scaled to 0")
@@ -38,6 +41,17 @@ def _check_workload(kind: str, workload: Obj, found: Inventory, place: Place) ->
     fix = place.command("logs", name_of(pod), "--all-containers", "--tail=5", *_previous(pod))
     report = fail if down else warn  # a ready Service with a bad Pod: its next revision fails to start
     return report(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", fix)
+
+
+def _describe_pinned(service: Obj) -> str:
+    """Describe to which revisions a Knative Service is pinned; empty if all requests go to its newest revision."""
+    targets = list_mappings(service, "spec.traffic")
+    revisions = [name for one in targets if (name := get_text(one, "revisionName")) and get_in(one, "percent")]
+    if not revisions:
+        return ""
+    return (
+        f"requests go to revision {' and '.join(revisions)}, so what you apply has no effect: expected the newest one"
+    )
 
 
 def pods_of(found: Inventory, workload: Obj) -> list[Obj]:

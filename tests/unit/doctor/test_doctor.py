@@ -370,6 +370,26 @@ def test_ready_service_with_a_failing_revision_warns():
     assert finding.fix == "kubectl -n ttl-after-finished logs expire-1 --all-containers --tail=5 --previous"
 
 
+@pytest.mark.parametrize(
+    ("traffic", "pinned"),
+    [
+        ([], ""),
+        ([{"latestRevision": True, "percent": 100}], ""),
+        ([{"latestRevision": True, "percent": 100}, {"revisionName": "expire-00001", "tag": "former"}], ""),
+        ([{"latestRevision": False, "revisionName": "expire-00001", "percent": 100}], "expire-00001"),
+        ([{"latestRevision": True, "percent": 90}, {"revisionName": "expire-00001", "percent": 10}], "expire-00001"),
+    ],
+)
+def test_service_that_is_pinned_to_a_revision_warns(traffic, pinned):
+    found = inventory(Knative_Service=[having(fixture("service-expire"), "spec.traffic", traffic)])
+    findings = [one for one in check_workloads(found, PLACE) if one.level is not Level.OK]
+    assert [(one.level, f"revision {pinned}," in one.detail) for one in findings] == [(Level.WARN, True)] * bool(pinned)
+    for one in findings:
+        assert one.fix.endswith(
+            """patch services.serving.knative.dev expire --type=merge '--patch={"spec":{"traffic":null}}'"""
+        )
+
+
 def test_service_that_is_not_ready_fails():
     down = having(fixture("service-expire"), "status.conditions", [])
     found = inventory(Knative_Service=[down], Pod=[pod(waiting=BACK_OFF, restarts=5)])
