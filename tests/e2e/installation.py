@@ -27,6 +27,8 @@ FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
 ALWAYS_RUNNING = ("timers",)
 """Never scaled to zero: it holds the timers."""
 
+MIN_SCALE = "autoscaling.knative.dev/min-scale"
+
 # A part of Knative Serving's own installation, for clusters that have its CRDs and play the rest.
 _PODSPECABLE = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -376,6 +378,20 @@ def pods_of(function: str) -> dict[str, str]:
     """The names, by uid, of a function's Pods that are not on their way out."""
     alive = [one for one in _pods() if "deletionTimestamp" not in one]
     return {one["uid"]: one["name"] for one in alive if one["name"].startswith(f"{function}-")}
+
+
+def services() -> dict[str, dict[str, Any]]:
+    """The Knative Services, by name."""
+    listed = json.loads(kubectl("-n", NAMESPACE, "get", "services.serving.knative.dev", "-o", "json"))["items"]
+    return {one["metadata"]["name"]: one for one in listed}
+
+
+def min_scales() -> dict[str, int]:
+    """How many Pods each Knative Service asks for, also without requests."""
+    return {
+        name: int(service["spec"]["template"]["metadata"].get("annotations", {}).get(MIN_SCALE, 0))
+        for name, service in services().items()
+    }
 
 
 def ending_pods(namespace: str = NAMESPACE) -> list[str]:

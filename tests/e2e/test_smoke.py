@@ -138,6 +138,19 @@ def test_pod_is_archived_before_it_is_deleted(witness: Witness, policy: Path) ->
     assert delete_of(thing) == ("expire", in_version(thing, version))
 
 
+def test_each_function_keeps_the_pods_that_production_asks_for() -> None:
+    """None of them scales to zero, since its metrics are scraped; only Knative Serving itself scales."""
+    if not installation.has_serving():
+        pytest.skip("nothing scales a Knative Service without Knative Serving itself")
+    asked = installation.min_scales()
+    assert asked.keys() == {*FUNCTIONS, "usage", "deadletter"} - {"timers"}  # which is a StatefulSet
+    assert {asked[name] for name in ("schedule", "expire", "enforce", "archive")} == {2}
+    assert min(asked.values()) == 1
+    pods = {name: len(installation.pods_of(name)) for name in asked}
+    assert {name: count for name, count in pods.items() if count < asked[name]} == {}
+    assert len(installation.pods_of("timers")) == 1
+
+
 def test_doctor_reports_no_problem(policy: Path) -> None:
     """With the policy as a file, since the folder of its archive is of this machine."""
     report = ttl("doctor", "--policy", str(policy))
