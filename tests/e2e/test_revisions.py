@@ -290,6 +290,21 @@ def until_content() -> None:
     wait("a doctor without complaints", is_content, GONE_SECONDS)
 
 
+def test_former_revisions_go_on_if_the_next_ones_cannot_start(
+    witness: Witness, overlays: tuple[Path, Path], tmp_path: Path
+) -> None:
+    before = serving_revisions()
+    installation.apply(installation.overlay(tmp_path, components=[], settings={"TTL_CONCURRENCY": "many"}))
+    reported = wait("the report of doctor", lambda: "TTL_CONCURRENCY" in (out := ttl("doctor").stdout) and out, 120)
+    assert "FAIL  Knative Service expire" in reported
+    things = make_jobs("goes-on", PER_SECOND)
+    finish(things)
+    until_gone(witness, things)
+    assert serving_revisions() == before
+    installation.apply(overlays[0])
+    until_serving(until_newer(before))
+
+
 # A drain
 
 
