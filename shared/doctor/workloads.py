@@ -9,6 +9,7 @@ from shared.doctor.findings import Finding, Level, fail, ok, warn
 from shared.installation.inventory import Inventory, Obj, labels_of, name_of
 from shared.installation.place import Place
 
+_REVISION = "serving.knative.dev/revision"
 _SCALED_TO_0 = "scaled to 0"
 _STARTING = {"", "ContainerCreating", "PodInitializing"}
 
@@ -26,7 +27,7 @@ def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
 def _check_workload(kind: str, workload: Obj, found: Inventory, place: Place) -> Finding:
     what, name = f"{kind} {name_of(workload)}", name_of(workload)
     pods = pods_of(found, workload)
-    troubles = [(pod, trouble) for pod in pods if (trouble := describe_pod(pod))]
+    troubles = [(pod, trouble) for pod in pods if _is_wanted(pod, workload) and (trouble := describe_pod(pod))]
     down = describe_trouble(workload) if kind == "Knative Service" else _describe_replicas(workload)
     if not down and not troubles and (pinned := _describe_pinned(workload)):
         patch = ("patch", *_kubectl_name(kind, name), "--type=merge", '--patch={"spec":{"traffic":null}}')
@@ -62,6 +63,16 @@ def pods_of(found: Inventory, workload: Obj) -> list[Obj]:
         for pod in found.all("Pod")
         if selector.items() <= labels_of(pod).items() and not get_text(pod, "metadata.deletionTimestamp")
     ]
+
+
+def _is_wanted(pod: Obj, workload: Obj) -> bool:
+    """Return whether a Pod is of a revision that gets requests, or of the newest one, which is to get them.
+
+    Knative keeps the Pod of a revision that failed for ten minutes, also if a later revision has replaced it.
+    """
+    revision, newest = labels_of(pod).get(_REVISION), get_text(workload, "status.latestCreatedRevisionName")
+    serving = {get_text(one, "revisionName") for one in list_mappings(workload, "status.traffic")}
+    return not (revision and newest) or revision in {newest, *serving}
 
 
 def describe_pod(pod: Obj) -> str:

@@ -371,6 +371,19 @@ def test_ready_service_with_a_failing_revision_warns():
 
 
 @pytest.mark.parametrize(
+    ("revision", "is_reported"), [("expire-00001", True), ("expire-00002", False), ("expire-00003", True)]
+)
+def test_pod_of_a_revision_that_was_replaced_is_ignored(revision, is_reported):
+    """The first revision gets the requests, the third one is the newest; the second one failed between them."""
+    service = having(fixture("service-expire"), "status.latestCreatedRevisionName", "expire-00003")
+    service = having(service, "status.traffic", [{"revisionName": "expire-00001", "percent": 100}])
+    labels = {"serving.knative.dev/service": "expire", "serving.knative.dev/revision": revision}
+    bad = having(pod(waiting=BACK_OFF, restarts=5), "metadata.labels", labels)
+    trouble = wrong(check_workloads(inventory(Knative_Service=[service], Pod=[bad]), PLACE))
+    assert list(trouble) == ["Knative Service expire"] * is_reported
+
+
+@pytest.mark.parametrize(
     ("traffic", "pinned"),
     [
         ([], ""),
