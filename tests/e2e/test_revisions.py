@@ -33,15 +33,17 @@ PATHS = {"Job": "/apis/batch/v1/namespaces/{}/jobs"}
 FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep", "usage", "deadletter")
 
 PER_SECOND = 3
-LOAD_SECONDS = 66
+BATCH = 30
 TTLS_SECONDS = (4, 40)
 """Some timers fire soon, others are pending while revisions change."""
+SETTLED_SECONDS = 10
+"""In which a revision gets the events of the load."""
 BURST = 500
 BURST_TTL_SECONDS = 40
 """Longer than it takes to write the status of all objects of the burst."""
 
-GONE_SECONDS = 180
-"""Two sweeps of the two-minute start and some, after the load."""
+SECONDS_MAX = 300
+"""Of each wait: two sweeps of the two-minute start and some, also on a busy machine."""
 
 WINDOW = {"stable-window": "6s", "scale-to-zero-grace-period": "6s"}
 """Of Knative's autoscaler, in place of 60 and 30 seconds."""
@@ -116,24 +118,32 @@ def finish(things: Sequence[Object]) -> None:
 
 
 @contextmanager
-def finishing(things: Sequence[Object]) -> Iterator[None]:
-    """Let a few Jobs a second finish beside the block, and all of them before its end."""
+def finishing(name: str, *ttls_seconds: int) -> Iterator[list[Object]]:
+    """Let a few Jobs a second finish beside the block, until it ends; yields those that have finished so far."""
 
     def run() -> None:
-        start = time.monotonic()
-        for number in range(0, len(things), PER_SECOND):
-            time.sleep(max(0.0, start + number / PER_SECOND - time.monotonic()))
-            try:
-                finish(things[number : number + PER_SECOND])
-            except AssertionError as error:
-                errors.append(error)
+        try:
+            for number in itertools.count():
+                batch = make_jobs(f"{name}-{number}", BATCH, *ttls_seconds)
+                for first in range(0, BATCH, PER_SECOND):
+                    started = time.monotonic()
+                    few = batch[first : first + PER_SECOND]
+                    finish(few)
+                    finished.extend(few)
+                    if ended.wait(max(0.0, started + 1 - time.monotonic())):
+                        return
+        except AssertionError as error:
+            errors.append(error)
 
+    finished: list[Object] = []
     errors: list[AssertionError] = []
+    ended = threading.Event()
     load = threading.Thread(target=run)
     load.start()
     try:
-        yield
+        yield finished
     finally:
+        ended.set()
         load.join()
     assert errors == []
 
@@ -146,7 +156,7 @@ def until_gone(witness: Witness, things: Sequence[Object]) -> None:
         return uids <= {one.obj["metadata"]["uid"] for one in list(witness.deletions)}
 
     try:
-        wait(f"the deletion of {len(things)} Jobs", are_gone, GONE_SECONDS)
+        wait(f"the deletion of {len(things)} Jobs", are_gone, SECONDS_MAX)
     finally:
         report(witness, things)
     assert witness.early() == {}
@@ -223,14 +233,14 @@ def until_newer(before: Mapping[str, str]) -> dict[str, str]:
     wait(
         "a new revision of each function",
         lambda: not newest_revisions().items() & before.items(),
-        installation.READY_SECONDS,
+        SECONDS_MAX,
     )
     return newest_revisions()
 
 
 def until_serving(revisions: dict[str, str]) -> None:
     started = time.monotonic()
-    wait(f"requests to {revisions}", lambda: serving_revisions() == revisions, installation.READY_SECONDS)
+    wait(f"requests to {revisions}", lambda: serving_revisions() == revisions, SECONDS_MAX)
     print(f"requests to {revisions['expire']} after {time.monotonic() - started:.0f} s")
 
 
@@ -243,9 +253,11 @@ def send_traffic(revisions: Mapping[str, str] | None) -> None:
         kubectl("-n", installation.NAMESPACE, "patch", *service, "--type=merge", "-p", json.dumps(change))
 
 
-def has_deleted(revision: str) -> bool:
-    """Whether a Pod of a revision of `expire` deleted an object, by its log."""
-    return '"message": "deleted"' in installation.log_of(revision)
+def until_deleting(revisions: Mapping[str, str]) -> None:
+    """Wait until a Pod of `expire` has deleted an object, by its log, and let the load go on."""
+    revision = revisions["expire"]
+    wait(f"a deletion by {revision}", lambda: '"message": "deleted"' in installation.log_of(revision), SECONDS_MAX)
+    passes(SETTLED_SECONDS)
 
 
 def test_each_object_is_deleted_once_while_revisions_are_replaced_and_rolled_back(
@@ -253,16 +265,15 @@ def test_each_object_is_deleted_once_while_revisions_are_replaced_and_rolled_bac
 ) -> None:
     """By a changed setting, by traffic to the former revisions, and by the former setting."""
     first = newest_revisions()
-    things = make_jobs("rolls", PER_SECOND * LOAD_SECONDS, *TTLS_SECONDS)
-    with finishing(things):
-        passes(LOAD_SECONDS / 12)
+    with finishing("rolls", *TTLS_SECONDS) as things:
+        until_deleting(first)
         installation.apply(overlays[1])
         second = until_newer(first)
         until_serving(second)
-        passes(LOAD_SECONDS / 6)
+        until_deleting(second)
         send_traffic(first)
         until_serving(first)
-        passes(LOAD_SECONDS / 6)
+        passes(SETTLED_SECONDS)
         installation.apply(overlays[0])
         third = until_newer(second)
         assert serving_revisions() == first  # until the traffic follows the newest revision again
@@ -270,9 +281,8 @@ def test_each_object_is_deleted_once_while_revisions_are_replaced_and_rolled_bac
         assert all(f"requests go to revision {revision}," in report for revision in first.values())
         send_traffic(None)
         until_serving(third)
+        until_deleting(third)
     until_gone(witness, things)
-    for revisions in (first, second, third):
-        assert has_deleted(revisions["expire"])
 
 
 def until_content() -> None:
@@ -287,7 +297,7 @@ def until_content() -> None:
             print(complaints)
         return report.returncode == 0
 
-    wait("a doctor without complaints", is_content, GONE_SECONDS)
+    wait("a doctor without complaints", is_content, SECONDS_MAX)
 
 
 def test_former_revisions_go_on_if_the_next_ones_cannot_start(
@@ -295,14 +305,21 @@ def test_former_revisions_go_on_if_the_next_ones_cannot_start(
 ) -> None:
     before = serving_revisions()
     installation.apply(installation.overlay(tmp_path, components=[], settings={"TTL_CONCURRENCY": "many"}))
-    reported = wait("the report of doctor", lambda: "TTL_CONCURRENCY" in (out := ttl("doctor").stdout) and out, 120)
-    assert "FAIL  Knative Service expire" in reported
+
+    def is_reported() -> bool:
+        report = ttl("doctor").stdout
+        return "FAIL  Knative Service expire" in report and "TTL_CONCURRENCY" in report
+
+    wait("the report of doctor", is_reported, SECONDS_MAX)
     things = make_jobs("goes-on", PER_SECOND)
     finish(things)
     until_gone(witness, things)
     assert serving_revisions() == before
+    failed = [service["status"]["latestCreatedRevisionName"] for service in services().values()]
     installation.apply(overlays[0])
     until_serving(until_newer(before))
+    wait("a doctor that reports no failed revision", lambda: "TTL_CONCURRENCY" not in ttl("doctor").stdout, SECONDS_MAX)
+    kubectl("-n", installation.NAMESPACE, "delete", "revisions", *failed)  # Knative ends their Pods ten minutes later
 
 
 # A drain
@@ -321,9 +338,8 @@ def evict(function: str) -> list[str]:
 
 
 def test_each_object_is_deleted_once_while_pods_are_evicted(witness: Witness) -> None:
-    things = make_jobs("drains", PER_SECOND * 50)
-    with finishing(things):
-        passes(5)
+    with finishing("drains") as things:
+        passes(SETTLED_SECONDS)
         for function in FUNCTIONS:
             print(f"evicted: {evict(function)}")
             passes(4)
@@ -377,7 +393,7 @@ def test_functions_scale_to_zero_except_timers_and_work_from_zero(witness: Witne
     """The tick of each minute starts `sweep`, and its Pod starts nothing else."""
     idle = set(FUNCTIONS) - {"timers", "sweep"}
     started = time.monotonic()
-    wait("no Pod of a function without events", lambda: not any(pods_of(function) for function in idle), 240)
+    wait("no Pod of a function without events", lambda: not any(pods_of(function) for function in idle), SECONDS_MAX)
     print(f"scaled to zero after {time.monotonic() - started:.0f} s")
     assert len(pods_of("timers")) == 1
     passes(65)
