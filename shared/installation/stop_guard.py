@@ -1,15 +1,18 @@
 """The stop guard: admission policies that make the API server reject a change that `enforce` must never make.
 
 The right to patch a kind cannot be limited to some fields. The stop guard limits it: our accounts may change an object
-only as `stop` or `suspend` of its kind rule says, and only while it runs and is not held or exempt.
+only as `stop` or `suspend` of its kind rule says, and only while it runs and is not held or exempt. If the object's own
+annotation says what is done at its deadline, they may make no other change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shared.core.deadlines.deadline import ON_DEADLINE
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import list_of
+from shared.core.kinds.deadline_rule import ACTIONS, DeadlineRule
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.stop_text import is_merged
 from shared.core.objects import ANNOTATION_DOMAIN, STOP_GUARD_PREFIX
@@ -77,7 +80,8 @@ def _validations(rules: Sequence[KindRule], expressions: Expressions) -> Iterato
             f"run: the {rule.kind} is suspended, or has a deadline or a controller of its own, by {by}",
         )
     yield _MARK, f"mark: expected the annotation {_MARKS[0]} with the stop"
-    yield _is_stopped(rules), f"change: expected no change of the {rule.kind} but the stop of {by}"
+    asked = f"that its annotation {ANNOTATION_DOMAIN}/{ON_DEADLINE} allows"
+    yield _is_stopped(rules), f"change: expected no change of the {rule.kind} but the stop of {by}, {asked}"
 
 
 def _is_stopped(rules: Sequence[KindRule]) -> str:
@@ -86,9 +90,20 @@ def _is_stopped(rules: Sequence[KindRule]) -> str:
     for rule in reversed(rules):
         if rule.deadline and rule.deadline.stop:
             is_known = f"oldObject.apiVersion in {list_of(rule.api_versions)}"
-            is_stop = " || ".join(f"({' && '.join(_is_the_stop(one.patch))})" for one in rule.deadline.patches)
+            is_stop = " || ".join(f"({' && '.join(one)})" for one in _stops(rule.deadline))
             whole = f"{is_known} && ({is_stop})" if whole == "false" else f"{is_known} ? ({is_stop}) : ({whole})"
     return whole
+
+
+def _stops(deadline: DeadlineRule) -> Iterator[list[str]]:
+    """Yield, for each patch of a kind, the conditions that it was applied, and that the object asks for no other.
+
+    Without the annotation, a policy rule may ask for any of them.
+    """
+    own = f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/{ON_DEADLINE}']"
+    for one in deadline.patches:
+        actions = [action for action in ACTIONS if deadline.find_stop(action) is one]
+        yield [f"{own}.orValue('{actions[0]}') in {list_of(actions)}", *_is_the_stop(one.patch)]
 
 
 def _is_the_stop(patch: _Patch) -> Iterator[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any
 
-from shared.core.kinds.deadline_rule import Action
+from shared.core.kinds.deadline_rule import ACTIONS
 from shared.core.objects import ANNOTATION_DOMAIN, quote
 from shared.core.ttl.durations import or_never, parse_duration
 from shared.core.ttl.ttl import Origin
@@ -17,7 +17,6 @@ ON_DEADLINE = "on-deadline"
 """The annotation that sets what is done at the deadline."""
 
 _NEVER = "never"
-_ACTIONS = get_args(Action)
 
 
 class InvalidDeadlineError(ValueError):
@@ -85,8 +84,8 @@ def annotated_deadline(annotations: Mapping[str, Any]) -> Deadline | None:
         InvalidDeadlineError: An annotation about the deadline has a malformed value.
     """
     action = annotations.get(ON_DEADLINE)
-    if ON_DEADLINE in annotations and action not in _ACTIONS:
+    if ON_DEADLINE in annotations and action not in ACTIONS:
         source = f"annotation {ANNOTATION_DOMAIN}/{ON_DEADLINE}"
-        raise InvalidDeadlineError(f"{source}: expected one of {', '.join(_ACTIONS)}, got {quote(action)}")
+        raise InvalidDeadlineError(f"{source}: expected one of {', '.join(ACTIONS)}, got {quote(action)}")
     value = annotations.get(ACTIVE_DEADLINE)
     return None if ACTIVE_DEADLINE not in annotations else read_deadline(ACTIVE_DEADLINE, value)

@@ -1,6 +1,6 @@
 """The part of a kind rule about active deadlines; `shared.core.kinds.rule` shows the whole schema."""
 
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +13,9 @@ from shared.core.objects import get_in
 
 Action = Literal["stop", "suspend", "delete"]
 """What is done with an object at its deadline."""
+
+ACTIONS: tuple[Action, ...] = get_args(Action)
+"""All actions."""
 
 
 class StopException(RuleModel):

@@ -7,6 +7,7 @@ import pytest
 from shared.core.archive.draft import merged
 from shared.core.deadlines.run import find_stop_problem, run_of
 from shared.core.finish import finish_of
+from shared.core.kinds.deadline_rule import ACTIONS, Action
 from shared.core.objects import get_in
 from tests.admission_policies import evaluate
 from tests.builders import having, not_none
@@ -18,6 +19,7 @@ from tests.guarded_kinds import (
     EXPIRE,
     HOLD,
     MARK,
+    ON_DEADLINE,
     STANDALONE,
     SWEEP,
     by_kind,
@@ -89,6 +91,26 @@ def test_stop_guard_admits_the_suspension_of_a_kind_that_can_be_suspended_and_no
     both = [(case, both_of(patch, stop_of(case.rule, stored(case.obj)))) for case, patch in patches]
     assert not not_refused(((case, verdict_of(case, patch=patch)) for case, patch in both), "change")
     assert {case.rule.plural for case in found} >= {"jobs", "pytorchjobs"}
+
+
+def test_stop_guard_admits_only_the_stop_that_on_deadline_of_the_object_asks_for():
+    """Without the annotation, a policy rule may ask for either."""
+    allowed: dict[str | None, set[Action]] = {None: {*ACTIONS}, **{one: {one} for one in ACTIONS}, "": set()}
+    wrong, seen = [], set()
+    for case in (one for one in RUNNING if may_be_stopped(one)):
+        rule = not_none(case.rule.deadline)
+        for asked, admits in allowed.items():
+            obj, own = stored(case.obj), {} if asked is None else {ON_DEADLINE: asked}
+            obj = having(obj, "metadata.annotations", obj["metadata"].get("annotations", {}) | own)
+            for action in ACTIONS:
+                if (stop := rule.find_stop(action)) is None:
+                    continue
+                verdict = verdict_of(case, obj, stop_of(case.rule, obj, action=action))
+                is_right = any(rule.find_stop(one) is stop for one in admits)
+                wrong += [described(case, verdict)] if verdict.is_admitted is not is_right else []
+                seen |= {(asked, action, is_right)}
+    assert not wrong
+    assert seen >= {("suspend", "stop", False), ("stop", "suspend", False), ("suspend", "stop", True)}
 
 
 DEADLINES = {
