@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
-import click
-
 from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.deleters.brakes import BrakeNamespaces, find_brake_namespaces, find_user
 from shared.cli.input.command import command
-from shared.cli.input.options import Options, cluster_options, namespace_option
+from shared.cli.input.options import Options, cluster_options, namespace_option, reason_option
 from shared.cli.input.target import connected
 from shared.cli.output.messages import warn
 from shared.cli.output.width import echo
@@ -31,7 +29,7 @@ _namespace_option = namespace_option(
 
 
 @command()
-@click.option("--reason", required=True, metavar="WHY", help="Why. Logs, Events and commands show it until `start`.")
+@reason_option("Why. Logs, Events and commands show it until `start`.")
 @_namespace_option
 @cluster_options
 async def stop(options: Options, *, reason: str) -> None:

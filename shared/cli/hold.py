@@ -11,7 +11,7 @@ from shared.adapters.kubernetes.state_configmap import read_contents
 from shared.adapters.kubernetes.state_configmap import release as release_breaker
 from shared.cli.deleters.brakes import find_brake_namespaces
 from shared.cli.input.command import command
-from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options
+from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options, reason_option
 from shared.cli.input.target import connected, split_target
 from shared.cli.objects.deadline_report import describe_held_deadline
 from shared.cli.objects.edited_object import connected_target, describe_override, echo_decision
@@ -32,20 +32,12 @@ if TYPE_CHECKING:
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
-def _check_reason(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    if not value.isprintable():
-        raise click.BadParameter(f"expected one line without control characters, got {value!r}")
-    return value
-
-
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 
 
 @command()
 @_TARGET
-@click.option(
-    "--reason", required=True, metavar="WHY", callback=_check_reason, help="Why, for other users: shown by `explain`."
-)
+@reason_option("Why, for other users: shown by `explain`.")
 @context_namespace_option
 @object_options
 async def hold(options: Options, *, target: tuple[str, ...], reason: str) -> None:

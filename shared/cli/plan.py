@@ -198,11 +198,12 @@ def _print_comparison(
     deadlines = list(describe_deadlines(comparison, new.policy))
     archives = list(describe_archives(comparison, new.policy))
     if output == "json":
-        names = {"policy": str(new), "inForce": str(in_force)}
+        names = {"policy": str(new), "inForce": str(in_force) if in_force.is_known else "unknown"}
         document = as_document(comparison, names, warning, safeguards, deadlines, archives)
         click.echo(json.dumps(document | {"unused": planned.as_json()}))  # indenting takes a second more
     else:
-        echo(f"{new}, compared with {in_force}; (+8): 8 more than under {in_force}")
+        why = "" if in_force.is_known else " (the policy in force is unknown)"
+        echo(f"{new}, compared with {in_force}{why}; (+8): 8 more than under {in_force}")
         show(output_console(), comparison, everything=everything)
         print_planned(planned)
         if unused := ", ".join(find_unused(comparison, new.policy)):

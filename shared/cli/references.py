@@ -26,9 +26,10 @@ async def references(options: Options, *, target: tuple[str, ...], output: str) 
     """Show which objects refer to a Secret or a ConfigMap, and by which field; or since when it is unused.
 
     All kinds of the cluster that may refer to it are listed. The data of Secrets and ConfigMaps is not read. If a kind
-    cannot be listed, it is unknown whether the object is used, and the object is kept.
+    cannot be listed, it is unknown whether the object is used, and the object is kept. Then the exit code is 1.
 
-    The installed policy applies, unless --policy or $TTL_POLICY names another.
+    The installed policy applies, unless --policy or $TTL_POLICY names another. If the policy in force is unknown, and
+    may change the decision, the exit code is 1.
     """
     word, name = split_target(target)
     rule = find_usage_kind(word)

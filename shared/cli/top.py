@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.archive.reachable import opened_archives
-from shared.cli.deleters.in_force import read_in_force
+from shared.cli.deleters.in_force import PolicyInForce, read_in_force
 from shared.cli.input.command import command
 from shared.cli.input.duration import duration_option
 from shared.cli.input.options import (
@@ -25,10 +25,12 @@ from shared.cli.input.options import (
     policy_in_force_option,
 )
 from shared.cli.input.target import connected
+from shared.cli.output.messages import warn
 from shared.cli.output.tables import output_console
 from shared.cli.planning.due_rows import By
 from shared.cli.planning.piles import Pile, count_piles, pile_table, piles_as_json
 from shared.cli.planning.plan_preview import NamedKinds, read_preview
+from shared.core.objects import printable
 
 TOP_INTERVAL_SECONDS_MIN = 1.0
 """The shortest time between two reads: each lists all objects of the kinds."""
@@ -62,16 +64,22 @@ async def top(options: Options, *, by: str | None, top: int, interval: timedelta
     FINISHED is the number of finished objects that still exist. FOREVER of them are kept as long as nothing changes,
     for instance because no source sets a TTL. OLDEST is the time since the first of them finished. CHANGE is the change
     of FINISHED since `top` started.
+
+    If the policy in force is unknown, none is applied, and the exit code is 1.
     """
     group = By(by) if by else None
     async with connected(options) as cluster:
-        piles = await _read(cluster, options, group)
+        piles, chosen = await _read(cluster, options, group)
+        if not chosen.is_known:
+            warn(f"policy: {printable(chosen.message)}")
         if output == "json":
             click.echo(json.dumps(piles_as_json(piles[:top], group), indent=2))
         elif once or not sys.stdout.isatty():
             output_console().print(_view(piles[:top], group, None, output_console()))
         else:
             await _show(cluster, options, group, piles, top=top, seconds=interval.total_seconds())
+    if not chosen.is_known:
+        raise SystemExit(1)
 
 
 async def _show(
@@ -83,10 +91,10 @@ async def _show(
         while True:
             live.update(_view(piles[:top], by, first, console), refresh=True)
             await asyncio.sleep(max(seconds, TOP_INTERVAL_SECONDS_MIN))
-            piles = await _read(cluster, options, by)
+            piles, _ = await _read(cluster, options, by)
 
 
-async def _read(cluster: KubernetesCluster, options: Options, by: By | None) -> list[Pile]:
+async def _read(cluster: KubernetesCluster, options: Options, by: By | None) -> tuple[list[Pile], PolicyInForce]:
     force = await read_in_force(cluster, options)
     chosen = force.choose(options.policy)
     async with opened_archives(force, chosen) as archives:
@@ -98,7 +106,7 @@ async def _read(cluster: KubernetesCluster, options: Options, by: By | None) -> 
             namespace=options.namespace,
             archives=archives,
         )
-    return count_piles(preview.objects, by)
+    return count_piles(preview.objects, by), chosen
 
 
 def _view(

@@ -54,7 +54,7 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
     since an object was marked as unused; an object that no policy rule with `unused` matches is not marked.
 
     If a kind that may refer to them cannot be listed in the whole cluster, it is unknown what is unused. Then only the
-    error is printed, also with -o json, and the exit code is 1.
+    error is printed, also with -o json, and the exit code is 1. If the policy in force is unknown, the exit code is 1.
     """
     async with connected(options) as cluster:
         force = await read_in_force(cluster, options)
@@ -83,6 +83,10 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
             f"{unknown} more may be used: fields that cannot be read may refer to them{such}; see `references`",
             fg="yellow",
         )
+    if not chosen.is_known:
+        if output == "json":
+            warn(f"policy: {printable(chosen.message)}")
+        raise SystemExit(1)
 
 
 def _print_table(shown: Sequence[UsageFinding]) -> None:

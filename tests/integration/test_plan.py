@@ -72,7 +72,7 @@ def test_plan_compares_a_new_policy_with_the_one_in_force(api, jobs, namespace, 
 
     done = plan("--policy", "new.yaml", "--against", "old.yaml", "-o", "json", old={"rules": RULES[1:]})
     reported = json.loads(done.stdout)
-    assert reported["totals"]["within24h"] == {"inForce": 4, "new": 0}
+    assert reported["totals"]["from1hTo24h"] == {"inForce": 4, "new": 0}
 
 
 @pytest.mark.usefixtures("jobs")
@@ -115,7 +115,7 @@ def test_plan_compares_with_the_installed_policy(api, plan):
     assert done.returncode == 0, done.stderr
     reported = json.loads(done.stdout)
     assert reported["inForce"] == "ConfigMap ttl-after-finished/policy-x"
-    assert reported["totals"]["within24h"] == {"inForce": 4, "new": 0}
+    assert reported["totals"]["from1hTo24h"] == {"inForce": 4, "new": 0}
 
 
 def deployment() -> dict[str, Any]:

@@ -13,7 +13,7 @@ class Terms(Output):
 
     due_now: int
     within1h: int
-    within24h: Annotated[int, Field(description="After the first hour.")]
+    from1h_to24h: int
     later: int
     kept: int
 
@@ -60,7 +60,7 @@ class BothTerms(Output):
 
     due_now: Both
     within1h: Both
-    within24h: Both
+    from1h_to24h: Both
     later: Both
     kept: Both
 

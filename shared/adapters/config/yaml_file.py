@@ -61,7 +61,8 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise FileError(f"{path}: expected a text file, but it cannot be read: {why}") from None
 
 
 def read_model(path: Path, model: type[ModelT], *, context: object = None) -> ModelT:

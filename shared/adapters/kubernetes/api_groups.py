@@ -189,7 +189,8 @@ async def _get(path: str, ask: Ask) -> Any:
         async with asyncio.timeout(DISCOVERY_SECONDS_MAX):
             return await ask(path)
     except TimeoutError:
-        raise TryLaterError(f"the API server did not answer {path} within {DISCOVERY_SECONDS_MAX:.0f} s") from None
+        limit = f"{DISCOVERY_SECONDS_MAX:.0f} s"
+        raise TryLaterError(f"the API server sent no complete answer to {path} within {limit}") from None
 
 
 class Aggregation:

@@ -19,6 +19,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import kube_config
 from kubernetes.aio.config.openid import OpenIDRequestor
 
+from shared.adapters.config.settings import SettingsError
 from shared.adapters.config.yaml_text import describe_error
 from shared.adapters.http_client import refuse_redirects
 from shared.adapters.kubernetes.tls import tls_context
@@ -139,6 +140,7 @@ def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None
         place: The name of the files in errors.
 
     Raises:
+        SettingsError: No context has this name.
         PermanentError: A file is not a kubeconfig, the context does not exist, or its credential plugin is not
             installed.
         OSError: A file cannot be read.
@@ -152,6 +154,8 @@ def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None
     names = printable(", ".join(sorted(contexts)))
     if not wanted:
         raise PermanentError(f"{place}: expected current-context, got none; select a context with --context: {names}")
+    if context and context not in contexts:
+        raise SettingsError(f"--context: expected a context of {place}, one of: {names}; got {printable(context)!r}")
     if wanted not in contexts:
         raise PermanentError(f"{place}: context {printable(wanted)!r} does not exist; expected one of: {names}")
     user = get_text(contexts[wanted], "context.user")

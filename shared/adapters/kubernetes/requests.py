@@ -180,7 +180,7 @@ class ApiServer:
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = self._describe_silence(method, path) if isinstance(error, TimeoutError) else str(error)
+            reason = _describe(error, self.patience.limits(method, path))
             raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
         read_at = self._clock.observe(response.headers.get("date"))
         if response.status == HTTPStatus.NOT_FOUND and missing_ok:
@@ -236,7 +236,8 @@ class ApiServer:
             response = await self._send("GET", path)
             return response.status, await _closing(response, read_json)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TryLaterError(f"cannot reach the API server at {self.server}: {error}") from None
+            reason = _describe(error, self.patience.limits("GET", path))
+            raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
 
     async def _send(  # noqa: PLR0913 - as above
         self,
@@ -287,9 +288,17 @@ class ApiServer:
             raise TryLaterError(f"the request could not be sent within {LEAVE_SECONDS_MAX} s")
         return self.patience.limits(method, path, connect=left)
 
-    def _describe_silence(self, method: str, path: str) -> str:
-        limits = self.patience.limits(method, path)
-        return f"no answer within {limits.sock_read or limits.total:g} s"
+
+def _describe(error: Exception, limits: aiohttp.ClientTimeout) -> str:
+    """Describe why there is no answer; an answer that arrives in small parts may exceed only the limit of the whole."""
+    match error:
+        case aiohttp.SocketTimeoutError():
+            return f"it sent nothing for {limits.sock_read:g} s"
+        case aiohttp.ConnectionTimeoutError():
+            return "no connection" + (f" within {limits.sock_connect:g} s" if limits.sock_connect else " in time")
+        case TimeoutError():
+            return f"no complete answer within {limits.total:g} s"
+    return str(error)
 
 
 async def _closing(response: aiohttp.ClientResponse, read: ReadBody) -> Any:

@@ -25,6 +25,13 @@ CLUSTER = "cluster"
 """The value of --against for the installed policy; an error if there is none."""
 
 
+UNKNOWN_POLICY = "; its policy is unknown, and may change this"
+"""The end of a decision that is unsure, because the policy in force is unknown."""
+
+NAME_POLICY = "name the policy of the process that deletes: repeat the command with `--policy FILE`"
+"""What to do then."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyInForce:
     """A policy with its name.

@@ -134,6 +134,17 @@ def all_namespaces_option(function: CallableT) -> CallableT:
     return namespace_option("Only this namespace. Default: all.")(everywhere(function))
 
 
+def _check_reason(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if not value.isprintable():
+        raise click.BadParameter(f"expected one line without control characters, got {value!r}")
+    return value
+
+
+def reason_option(meaning: str) -> Callable[[CallableT], CallableT]:
+    """Return the required option --reason with this help text."""
+    return click.option("--reason", required=True, metavar="WHY", callback=_check_reason, help=meaning)
+
+
 context_namespace_option = namespace_option("Default: the context's.")
 kinds_option = click.option(
     "-k",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.cli.deleters.in_force import PolicyInForce
+from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInForce
 from shared.cli.objects.advice import advise, advise_stop
 from shared.cli.objects.archive_advice import ARCHIVE_REASONS, advise_archive
 from shared.cli.objects.archive_report import archive_lines
@@ -141,7 +141,7 @@ def _decision(decision: Decision, now: datetime, context: ExplainContext | None)
     """Say the decision: `kept (held): …`, `due in 5m (not-due): …`, `deleted now (expired): …`."""
     reason = f"({decision.reason}): {describe_reason(decision, now)}"
     if _is_unsure(decision, context):
-        reason += "; its policy is unknown, and may change this"
+        reason += UNKNOWN_POLICY
     is_overridden = bool(decision.facts.overridden)  # then its own controller may delete it earlier
     match decision:
         case Ignore():
@@ -172,7 +172,7 @@ def _fixes(one: ObjectPreview, context: ExplainContext | None) -> Iterator[str]:
     obstacles, flags, related = context.obstacles if context else (), context.flags if context else (), one.related
     yield from (obstacle.cure for obstacle in obstacles)
     if _is_unsure(one.decision, context):
-        yield "name the policy of the process that deletes: repeat the command with `--policy FILE`"
+        yield NAME_POLICY
         return
     yield from (owner.fix for owner in (related.deleting_owners if related else ()))
     if related and (related.saved or not obstacles):

@@ -17,9 +17,9 @@ from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Expire, Ignore, Reason, Wait, find_fate
 from shared.evaluation.batch import BatchResult
 
-_COUNTS = ("DUE NOW", "1H", "24H", "LATER", "STAYS", "NEXT DUE")
-_STOP_COUNTS = ("STOP NOW", "1H", "24H", "LATER", "STAYS", "NEXT STOP")
-_LEGEND = "1H: within an hour. 24H: within a day. LATER: after that. STAYS: kept for now."
+_COUNTS = ("DUE NOW", "1H", "1H-24H", "LATER", "STAYS", "NEXT DUE")
+_STOP_COUNTS = ("STOP NOW", "1H", "1H-24H", "LATER", "STAYS", "NEXT STOP")
+_LEGEND = "1H: within 1h. 1H-24H: in 1h to 24h. LATER: after that. STAYS: kept for now."
 _WITHOUT_DEADLINE = (Reason.NO_DEADLINE, Reason.FINISHED, Reason.ALREADY_STOPPED, Reason.NEVER)
 _DEFAULT = PlanView()
 

@@ -23,7 +23,7 @@ class Term(StrEnum):
 
     NOW = "dueNow"
     HOUR = "within1h"
-    DAY = "within24h"
+    DAY = "from1hTo24h"
     LATER = "later"
     KEPT = "kept"
 

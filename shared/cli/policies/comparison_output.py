@@ -31,11 +31,12 @@ _TITLES = {
     Term.LATER: "LATER",
     Term.KEPT: "KEPT",
 }
-_STOPS = {
-    Term.NOW: "stopped now",
+_SUMS = {
+    Term.NOW: "due now",
     Term.HOUR: "within 1h",
     Term.DAY: "in 1h to 24h",
     Term.LATER: "later",
+    Term.KEPT: "kept",
 }
 _IDENTITY = ("apiVersion", "kind", "namespace", "name")
 _DECISION = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt", "deadline")
@@ -68,10 +69,11 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
     if changed:
         console.print(_changes(islice(changed, most), console.width))
         _print_rest(console, len(changed), most)
-    sums = ", ".join(f"{_cell(comparison.totals[term])} {_TITLES[term].lower()}" for term in Term)
+    sums = ", ".join(f"{_cell(comparison.totals[term])} {text}" for term, text in _SUMS.items())
     console.print(f"{sums}; {len(changed):,} of {len(comparison.objects):,} objects change")
     if any(count.in_force or count.new for term, count in comparison.stops.items() if term is not Term.KEPT):
-        stops = ", ".join(f"{_cell(comparison.stops[term])} {text}" for term, text in _STOPS.items())
+        texts = {Term.NOW: "stopped now", **{term: _SUMS[term] for term in (Term.HOUR, Term.DAY, Term.LATER)}}
+        stops = ", ".join(f"{_cell(comparison.stops[term])} {text}" for term, text in texts.items())
         console.print(f"at their deadline: {stops}")
 
 

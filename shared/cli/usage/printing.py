@@ -11,7 +11,7 @@ from shared.cli.input.options import Options
 from shared.cli.input.target import namespace_of
 from shared.cli.output.width import terminal_width
 from shared.cli.usage.findings import carriers_of, find_one_usage
-from shared.cli.usage.usage_report import usage_as_json, usage_as_text
+from shared.cli.usage.usage_report import is_unsure, usage_as_json, usage_as_text
 from shared.core.kinds.rule import KindRule
 from shared.evaluation.usage import UsageReader
 
@@ -27,12 +27,15 @@ async def print_usage(
     Raises:
         AbsentObjectError: It does not exist.
         TtlError: It cannot be read.
+        SystemExit: It is unknown whether the object is used, or which policy is in force; the output says why.
     """
     chosen = force.choose(options.policy)
     reader = UsageReader(cluster, carriers_of(options))
     place = namespace_of(options)
     one = await find_one_usage(reader, cluster, rule, namespace=place, name=name, policy=chosen.policy)
     if output == "json":
-        click.echo(json.dumps(usage_as_json(one), indent=2))
+        click.echo(json.dumps(usage_as_json(one, chosen), indent=2))
     else:
         click.echo(usage_as_text(one, chosen, list(find_stops(force, one.now)), terminal_width()))
+    if one.is_used is None or is_unsure(one, chosen):
+        raise SystemExit(1)

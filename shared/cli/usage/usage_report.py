@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shared.cli.deleters.in_force import PolicyInForce
+from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInForce
 from shared.cli.deleters.obstacles import Obstacle
 from shared.cli.objects.time_text import describe_instant, describe_time, instant_as_json
 from shared.cli.output.width import wrap
@@ -77,10 +77,22 @@ USAGE_WORDS = {
 """Each reason of a decision about an unused object in one sentence."""
 
 
-def usage_as_json(one: UsageFinding) -> dict[str, Any]:
-    """Return the documented JSON of one Secret or ConfigMap; unknown values are null."""
+def is_unsure(one: UsageFinding, chosen: PolicyInForce) -> bool:
+    """Return whether an unknown policy may change the decision: one that is used is kept by every policy."""
+    return not chosen.is_known and one.decision.reason is Reason.NOT_ENABLED and not one.is_used
+
+
+def usage_as_json(one: UsageFinding, chosen: PolicyInForce | None = None) -> dict[str, Any]:
+    """Return the documented JSON of one Secret or ConfigMap; unknown values are null.
+
+    Args:
+        one: The object and the decision about it.
+        chosen: The policy that was applied; None if it is named elsewhere.
+    """
     ref, decision = ref_of(one.target.obj), one.decision
     problem = decision.facts.problem or (one.observation.find_problem() if one.is_used is None else "")
+    if not problem and chosen is not None and is_unsure(one, chosen):
+        problem = f"policy: {chosen.message}"
     of = one.observation.of
     return {
         "apiVersion": ref.api_version,
@@ -154,7 +166,10 @@ def usage_as_text(
 
 
 def _lines(one: UsageFinding, chosen: PolicyInForce, obstacles: Sequence[Obstacle]) -> Iterator[tuple[str, str]]:
-    yield "decision", _describe(one.decision, one)
+    is_unknown = is_unsure(one, chosen)
+    yield "decision", _describe(one.decision, one) + (UNKNOWN_POLICY if is_unknown else "")
+    if is_unknown:
+        yield "do", NAME_POLICY
     if not isinstance(one.decision, Keep | RecordUse | RemoveMark):
         for obstacle in obstacles:
             yield "but", obstacle.message

@@ -22,12 +22,14 @@ CASES = [
     (0, ["--version"], {}),
     (0, ["kinds", "jobs"], {}),
     (1, ["explain", "-f", "absent.yaml"], {}),
-    (1, ["plan", "--context", "absent"], {}),
+    (1, ["plan", "--kubeconfig", "absent"], {}),
+    (2, ["plan", "--kubeconfig", "present", "--context", "absent"], {}),
     (2, ["kinds", "nothing"], {}),
     (2, ["kinds", "manifests", "nothing"], {}),
     (2, ["plan", "-k", "nothing"], {}),
     (2, ["references", "job/x"], {}),
     (2, ["hold", "job/x", "--reason", "one\ntwo"], {}),
+    (2, ["stop", "--reason", "one\ntwo"], {}),
     (2, ["watch", "--sink", "nothing"], {}),
     (2, ["plan"], {"TTL_DRY_RUN": "yes"}),
     (2, ["plan", "--nothing"], {}),
@@ -41,6 +43,7 @@ CASES = [
 
 @pytest.mark.parametrize(("code", "words", "variables"), CASES, ids=str)
 def test_command_exits_with_the_documented_code(code, words, variables, tmp_path):
+    (tmp_path / "present").write_text("contexts: [{name: test}]")
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "absent"), "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(
         [*COMMAND, *words], cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False

@@ -290,7 +290,7 @@ async def test_comparison_as_json_is_complete():
     comparison = await compare(cluster, new)
     shown = as_document(comparison, {"policy": "a", "inForce": "b"}, check_limit(comparison, new.limits, None), ["c"])
     assert json.loads(json.dumps(shown)) == shown
-    zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "within24h", "later", "kept")}
+    zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "from1hTo24h", "later", "kept")}
     both = {"within1h": {"inForce": 0, "new": 1}, "kept": {"inForce": 2, "new": 1}}
     none = dict.fromkeys(("seconds", "from", "startedAt", "dueAt"))
     finished = {**none, "decision": "ignore", "reason": "finished"}

@@ -55,7 +55,7 @@ def test_command_says_that_it_waits_and_ends_after_the_limit_of_a_read(
     result = ran(kubeconfig, *words)
     assert result.exit_code == 1, result.output
     assert result.stderr.count("waiting for the API server at http://127.0.0.1:") == 1
-    assert "no answer within 0.05 s" in result.output
+    assert "it sent nothing for 0.05 s" in result.output
 
 
 def test_stop_names_each_namespace_that_it_could_not_stop(kubeconfig: Path) -> None:

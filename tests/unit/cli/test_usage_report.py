@@ -7,7 +7,7 @@ import pytest
 
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.usage.findings import UsageFinding, find_usage_kind
-from shared.cli.usage.usage_report import USAGE_WORDS, usage_as_json, usage_as_text
+from shared.cli.usage.usage_report import USAGE_WORDS, is_unsure, usage_as_json, usage_as_text
 from shared.core.policy.policy import NO_POLICY
 from shared.core.unused.decide_unused import UnusedContext, decide_unused
 from shared.core.unused.unused_reasons import NEVER_DELETED, UnusedReason
@@ -19,8 +19,8 @@ POLICY = unused_policy()
 CHOSEN = PolicyInForce(NO_POLICY, why="a test")
 
 
-def finding(obj, *observations):
-    context = UnusedContext(POLICY, opted_in(), observations)
+def finding(obj, *observations, policy=POLICY):
+    context = UnusedContext(policy, opted_in(), observations)
     decision = decide_unused(obj, kind_of(obj), NOW, context)
     return UsageFinding(Target(obj, NOW, 2), decision, observations[-1], NOW)
 
@@ -63,6 +63,25 @@ def test_text_names_each_field_that_refers():
     lines = text.splitlines()
     assert lines[1] == "  decision  kept (used): an object refers to it"
     assert lines[2] == "  used by   Pod ci/web, spec.volumes[0].configMap.name"
+
+
+@pytest.mark.parametrize(
+    ("policy", "observed", "is_known", "unsure"),
+    [
+        (NO_POLICY, passed(ago(20)), True, False),
+        (NO_POLICY, passed(ago(20)), False, True),
+        (NO_POLICY, passed(ago(20), problem="pods cannot be listed"), False, True),
+        (NO_POLICY, passed(ago(20), refer()), False, False),
+    ],
+)
+def test_unknown_policy_makes_a_decision_unsure_that_another_policy_may_change(policy, observed, is_known, unsure):
+    chosen = PolicyInForce(policy, why="forbidden", is_known=is_known)
+    one = finding(config_map(), observed, policy=policy)
+    assert is_unsure(one, chosen) is unsure
+    assert ("  do        name the policy" in usage_as_text(one, chosen)) is unsure
+    assert usage_as_json(one, chosen).get("problem", "").startswith("policy: unknown: forbidden") is (
+        unsure and one.is_used is False
+    )
 
 
 def test_text_shows_some_of_many_references():

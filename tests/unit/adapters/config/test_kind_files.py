@@ -126,7 +126,7 @@ def test_all_errors_of_a_file_are_reported(tmp_path):
 def test_binary_rule_file_is_an_error(tmp_path):
     (tmp_path / "gizmo.yaml").write_bytes(b"kind: \xff\xfe")
 
-    with pytest.raises(FileError, match=r"gizmo\.yaml: expected a text file, got"):
+    with pytest.raises(FileError, match=r"gizmo\.yaml: expected a text file, but it cannot be read: "):
         read_catalogue(tmp_path)
 
 

@@ -43,7 +43,7 @@ def status(code, message="", **metadata):
 class Script:
     """Answers in turn, the last one again and again; an event is an answer that waits for it.
 
-    `drop` closes the connection, and `cut` closes it within the answer.
+    `drop` closes the connection, `cut` closes it within the answer, and `trickle` never ends the answer.
 
     `before` is called before each answer.
     """
@@ -79,6 +79,12 @@ class Script:
             await response.write(b'{"a":')  # it is in the kernel then, before the end of the connection
             request.transport.abort()
             return response
+        if answer == "trickle":
+            response = web.StreamResponse(headers={"date": DATE})
+            await response.prepare(request)
+            while True:
+                await response.write(b" ")
+                await asyncio.sleep(0.01)
         if isinstance(answer, asyncio.Event):
             await answer.wait()
             answer = {"json": OBJ}
@@ -447,10 +453,14 @@ REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "seconds"),
-    [("GET", "/version", "0.05"), ("POST", REVIEW, "0.05"), ("PATCH", "/api/v1/namespaces/a", "0.2")],
+    ("method", "path", "words"),
+    [
+        ("GET", "/version", "it sent nothing for 0.05 s"),
+        ("POST", REVIEW, "it sent nothing for 0.05 s"),
+        ("PATCH", "/api/v1/namespaces/a", "no complete answer within 0.2 s"),
+    ],
 )
-async def test_read_of_a_command_waits_less_than_a_write(cluster, script, monkeypatch, method, path, seconds):
+async def test_read_of_a_command_waits_less_than_a_write(cluster, script, monkeypatch, method, path, words):
     """A write may wait for admission webhooks, and one that was cut off may have happened."""
     monkeypatch.setattr(apiserver, "REQUEST_SECONDS_MAX", 0.2)
     monkeypatch.setattr(apiserver, "LATE_SECONDS", 0.01)
@@ -459,10 +469,20 @@ async def test_read_of_a_command_waits_less_than_a_write(cluster, script, monkey
     never = asyncio.Event()
     script.answers = [never]
 
-    with pytest.raises(TryLaterError, match=f"no answer within {seconds} s"):
+    with pytest.raises(TryLaterError, match=words):
         await cluster.request(method, path, body={} if method != "GET" else None)
     never.set()
     assert reports == [method]
+
+
+async def test_answer_that_never_ends_exceeds_only_the_limit_of_the_whole(cluster, script, monkeypatch):
+    """The API server always sends the next byte in time, so the error does not name the limit of a silence."""
+    monkeypatch.setattr(apiserver, "REQUEST_SECONDS_MAX", 0.2)
+    cluster.patience = apiserver.Patience(60)
+    script.answers = ["trickle"]
+
+    with pytest.raises(TryLaterError, match=r"no complete answer within 0\.2 s"):
+        await cluster.get(JOB, REF)
 
 
 async def test_request_that_is_answered_in_time_is_not_reported(cluster, script):

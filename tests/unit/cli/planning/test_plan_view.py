@@ -147,12 +147,12 @@ async def test_json_of_rows_has_the_rows_totals_and_a_version(objects):
         "owner": "CronJob nightly",
         "dueNow": 1,
         "within1h": 1,
-        "within24h": 0,
+        "from1hTo24h": 0,
         "later": 0,
         "kept": 0,
         "nextDueAt": "…",
     }
-    assert found["totals"] == {"dueNow": 1, "within1h": 1, "within24h": 1, "later": 1, "kept": 3}
+    assert found["totals"] == {"dueNow": 1, "within1h": 1, "from1hTo24h": 1, "later": 1, "kept": 3}
     assert found["keptByReason"] == {"unfinished": 2, "held": 1}
 
 

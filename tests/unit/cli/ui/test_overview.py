@@ -40,7 +40,7 @@ def granting(*places, status=False):
 async def test_document_counts_what_is_due_and_what_is_kept():
     found = await document(await view_of())
     assert found["totals"] == {
-        "objects": 8, "finished": 8, "dueNow": 3, "within1h": 0, "within24h": 2, "later": 1, "kept": 2,
+        "objects": 8, "finished": 8, "dueNow": 3, "within1h": 0, "from1hTo24h": 2, "later": 1, "kept": 2,
     }  # fmt: skip
     forecast = found["forecast"]
     counts = dict(zip(forecast["windows"], forecast["counts"], strict=True))
