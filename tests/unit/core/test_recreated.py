@@ -181,19 +181,31 @@ def test_on_recreated_with_an_age_is_rejected():
 
 
 @pytest.mark.parametrize(
-    ("obj", "policy", "expected"),
+    ("obj", "policy", "place", "expected"),
     [
-        (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "delete"}, Reason.RECREATED),
-        (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "delete", "onRecreated": "delete"}, None),
-        (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "stop"}, None),
-        (marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete"}), {}, Reason.RECREATED),
-        (marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete", ACTIVE_DEADLINE: "1s"}), {}, None),
-        (job(), {"onDeadline": "delete"}, None),
+        (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "delete"}, {}, Reason.RECREATED),
+        (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "delete", "onRecreated": "delete"}, {}, None),
+        (marked(job(), annotations={TRACKED: MINE}), {"onDeadline": "stop"}, {}, None),
+        (marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete"}), {}, {}, Reason.RECREATED),
+        (marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete", ACTIVE_DEADLINE: "1s"}), {}, {}, None),
+        (
+            marked(job(), annotations={TRACKED: MINE, ON_DEADLINE: "delete", ACTIVE_DEADLINE: "30d"}),
+            {},
+            {"max_active_deadline": "1s"},
+            Reason.RECREATED,
+        ),
+        (
+            marked(job(), annotations={ON_DEADLINE: "delete", ACTIVE_DEADLINE: "30d"}),
+            {},
+            {"max_active_deadline": "1s"},
+            None,
+        ),
+        (job(), {"onDeadline": "delete"}, {}, None),
     ],
 )
-def test_deletion_at_the_deadline_of_a_policy_keeps_the_object(obj, policy, expected):
+def test_deletion_at_the_deadline_of_others_keeps_the_object(obj, policy, place, expected):
     obj = having(obj, "status.startTime", stamp(ago(60)))
-    context = Context(rules({"activeDeadline": "1s", **policy}), namespace_of(namespace()))
+    context = Context(rules({"activeDeadline": "1s", **policy}), namespace_of(namespace(**place)))
     decision = decide_stop(obj, JOB, NOW, context)
 
     assert isinstance(decision, Stop) if expected is None else decision.reason is expected

@@ -10,6 +10,7 @@ import pytest
 
 from shared.core.deadlines.decide_stop import Stop, decide_stop, may_stop
 from shared.core.deadlines.mark import STOPS_MAX
+from shared.core.deadlines.run import find_stop_problem
 from shared.core.decide import Context, Expire, Ignore, Wait, decide
 from shared.core.finish import finish_of
 from shared.core.kinds.deadline_rule import DeadlineRule
@@ -27,6 +28,7 @@ from tests.builders import (
     created,
     having,
     job,
+    kind_rules,
     later,
     namespace,
     not_none,
@@ -566,6 +568,29 @@ class TestAction:
         obj = having(started(on_deadline=action), "spec.managedBy", manager)
 
         assert reason(obj) == expected
+
+    def test_object_that_a_shipped_rule_leaves_to_another_controller_is_not_stopped(self):
+        """Such as MultiKueue's: the controller of the kind does not look at the object."""
+        rules = {
+            name: rule.deadline for name, rule in kind_rules().items() if rule.deadline and rule.deadline.exception
+        }
+        assert rules.keys() == MANAGED.keys()
+        for name, (field, own) in MANAGED.items():
+            nothing: Any = {"spec": {"runPolicy": {}}}
+            deadline = rules[name]
+            other = having(nothing, field, "kueue.x-k8s.io/multikueue")
+            assert "names another controller" in find_stop_problem(other, deadline, "stop"), name
+            assert not find_stop_problem(having(nothing, field, own), deadline, "stop"), name
+            assert not find_stop_problem(nothing, deadline, "stop"), name
+
+
+TRAINING = ("jaxjobs", "mpijobs-v1", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
+MANAGED = {
+    "job": ("spec.managedBy", "kubernetes.io/job-controller"),
+    "rayjobs.ray.io": ("spec.managedBy", "ray.io/kuberay-operator"),
+    **{f"{one}.kubeflow.org": ("spec.runPolicy.managedBy", "kubeflow.org/training-operator") for one in TRAINING},
+}
+"""The field that names the controller of an object, and the controller whose objects are stopped."""
 
 
 class TestBeside:
