@@ -14,6 +14,7 @@ from shared.core.objects import ObjectRef, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TtlError
 from shared.ports import Snapshot
 from shared.usecases.restore_reports import (
+    describe_change,
     describe_conflict,
     describe_existing,
     describe_refusal,
@@ -266,15 +267,17 @@ def _check_stored(draft: Draft, stored: dict[str, Any], options: RestoreOptions)
 
 
 def _find_start(draft: Draft, stored: dict[str, Any], options: RestoreOptions) -> str:
-    """Why a stored object would run although it is created suspended; empty if it would not, or may.
+    """Why a stored object would or might run although it is created suspended; empty if it would not, or may.
 
     An admission webhook can set the queue of an object that has none, such as that of Kueue if the namespace has a
     LocalQueue `default`. It does the same in a dry run: the API server refuses a dry run if a webhook has side effects.
     """
     if not draft.is_suspended or options.may_run:
         return ""
-    if not is_merged(stored, draft.suspending_patch):
+    if find_dropped(draft.suspending_patch, stored):
         return describe_start(draft.obj, "the API server does not store the fields that suspend it")
+    if not is_merged(stored, draft.suspending_patch):
+        return describe_change(draft.obj, draft.suspending_patch)
     marks = find_resuming(stored)
     if not marks:
         return ""

@@ -1,7 +1,8 @@
 """Why a restore creates nothing, or stopped: the texts of its errors."""
 
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.core.archive.field_path import find_named
@@ -41,6 +42,18 @@ def describe_refusal(obj: dict[str, Any], error: PermanentError) -> str:
 def describe_start(obj: dict[str, Any], why: str) -> str:
     """Describe that an object would run although it is created suspended."""
     return f"{ref_of(obj)} would run again: {why}; to let it run again, set --yes-run-again instead of --suspended"
+
+
+def describe_change(obj: dict[str, Any], patch: Mapping[str, Any]) -> str:
+    """Describe that the fields by which an object is created suspended are stored with other values.
+
+    For example, a Pod with the scheduling gate of another controller beside that of the restore: it does not start, but
+    the command that removes the gate of the restore would remove both.
+    """
+    sent = json.dumps(patch, separators=(",", ":"))
+    why = f"the API server, or an admission webhook, changes the fields that suspend it, {sent}"
+    instead = "to let it run again, set --yes-run-again instead of --suspended"
+    return f"{ref_of(obj)} cannot be restored suspended: {why}, so it is unknown what would let it run; {instead}"
 
 
 def describe_restored(objects: Sequence[dict[str, Any]]) -> str:

@@ -31,6 +31,7 @@ class FakeCreator:
         failures: Errors by the name of the object, and whether of a dry run.
         drops: The fields of the spec that no schema has.
         loses: The path of a field that is not stored.
+        gates: The scheduling gates that a webhook adds.
         queues: Whether a webhook sets the queue of an object that has none, in a dry run or after it.
     """
 
@@ -42,6 +43,7 @@ class FakeCreator:
     drops: tuple[str, ...] = ()
     loses: str = ""
     queues: tuple[bool, ...] = ()
+    gates: tuple[str, ...] = ()
 
     async def find_kind(self, api_version: str, kind: str) -> ServedKind:
         if kind not in PLURALS:
@@ -61,6 +63,8 @@ class FakeCreator:
         stored = having(copied(obj), "metadata.uid", "new")
         for name in self.drops:
             stored["spec"].pop(name, None)
+        for name in self.gates:
+            stored["spec"]["schedulingGates"] = [*stored["spec"]["schedulingGates"], {"name": name}]
         if dry_run in self.queues:
             stored = having(stored, "metadata.labels", {QUEUE: "default"})
         return Snapshot(without(stored, self.loses) if self.loses else stored, NOW)
@@ -182,6 +186,16 @@ async def test_suspension_that_the_server_drops_is_refused() -> None:
     creator = FakeCreator(drops=("suspend",))
     with pytest.raises(TtlError, match="does not store the fields that suspend it"):
         await restored(creator)
+    assert not creator.created
+
+
+async def test_gate_that_a_webhook_adds_is_not_called_a_start() -> None:
+    creator = FakeCreator(gates=("example.com/quota",))
+    with pytest.raises(
+        TtlError, match=r"cannot be restored suspended: .* changes the fields that suspend it"
+    ) as raised:
+        await restored(creator, SUSPENDED, pod())
+    assert "would run again" not in str(raised.value)
     assert not creator.created
 
 
