@@ -15,6 +15,7 @@ from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
 from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Finding, fail, warn
+from shared.doctor.guardrails import check_guardrails
 from shared.doctor.proofs import check_proofs
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
@@ -112,6 +113,7 @@ async def examine(
     variant = variant_of(found)
     if not variant.knative and not variant.standalone:
         findings += [*check_unread(found, place), *await check_run_only(cluster, found, place, now=now)]
+        findings += await check_guardrails(cluster, place)
         return findings + (await check_archives(cluster, read_catalogue(), local, clock, place=place) if local else [])
     place = replace(place, shipped=variant.overlay, is_customized=is_customized(found), release=release_of(found))
     known = read_known(found, place)
@@ -180,6 +182,7 @@ async def _check_objects(installation: _Installation) -> list[Finding]:
     findings += await check_rights(cluster, accounts, place, is_named=bool(names))
     known = installation.known.catalogue
     findings += await check_guard(cluster, rules, known=known, accounts=accounts, place=place)
+    findings += await check_guardrails(cluster, place)
     return findings + await check_proofs(cluster, found, rules, known=known, place=place)
 
 

@@ -99,6 +99,13 @@ class Place:
         hint = ", ".join(filter(None, [f"with {changed}" if changed else "", note])) or hint
         return f"{self.kubectl} apply -k {shlex.quote(folder)}" + (f"    # {hint}" if hint else "")
 
+    def apply_component(self, component: str) -> str:
+        """Return the command that applies a component of cluster-scoped objects, which may be applied alone."""
+        if self.release or self.overlay:
+            return self.apply(components=[component])
+        folder = shlex.quote(f"{self.manifests}/components/{component}")
+        return f"{self.kubectl} apply -k {folder}    # or your overlay, if it contains this component"
+
     def _upgrade(self, components: Sequence[str], settings: Mapping[str, str] = _NONE, note: str = "") -> str:
         """Return the command that upgrades the release, with components to add and settings to change."""
         options = (one.replace("--context=", "--kube-context=") for one in self.options)

@@ -12,6 +12,7 @@ from shared.core.objects import format_instant, get_text, printable, ref_of
 from shared.core.references.reference import Reference
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX
 from shared.core.ttl.durations import format_duration
+from shared.core.unused.annotation_room import ANNOTATIONS_BYTES_MAX, find_excess_bytes
 from shared.core.unused.decide_unused import (
     DeleteUnused,
     Keep,
@@ -21,7 +22,9 @@ from shared.core.unused.decide_unused import (
     UnusedDecision,
     WaitUntil,
 )
+from shared.core.unused.unused_mark import is_marked, mark_patch
 from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.unused.use_record import use_patch
 
 _INDENT = 12
 _REFERENCES_SHOWN = 20
@@ -91,6 +94,7 @@ def usage_as_json(one: UsageFinding, chosen: PolicyInForce | None = None) -> dic
     """
     ref, decision = ref_of(one.target.obj), one.decision
     problem = decision.facts.problem or (one.observation.find_problem() if one.is_used is None else "")
+    problem = problem or _find_lack_of_room(one)
     if not problem and chosen is not None and is_unsure(one, chosen):
         problem = f"policy: {chosen.message}"
     of = one.observation.of
@@ -175,6 +179,8 @@ def _lines(one: UsageFinding, chosen: PolicyInForce, obstacles: Sequence[Obstacl
             yield "but", obstacle.message
             yield "do", obstacle.cure
     yield from (("used by", text) for text in _users(one))
+    if problem := _find_lack_of_room(one):
+        yield "problem", problem
     yield from _facts(one)
     yield "policy", chosen.message
     of = one.observation.of
@@ -212,6 +218,23 @@ def _facts(one: UsageFinding) -> Iterator[tuple[str, str]]:
         yield "archive", f"{facts.rule.archive.to}: the object is stored there before it is deleted"
     if facts.due_at:
         yield "due", describe_instant(facts.due_at, one.now)
+
+
+def _find_lack_of_room(one: UsageFinding) -> str:
+    """Say that the annotations have no room for what the decision writes; empty if they have."""
+    obj = one.target.obj
+    match one.decision:
+        case RecordUse(at):
+            patch, effect = use_patch(at, is_marked=is_marked(obj)), "its use cannot be recorded"
+            then = "; without a record it counts as never used once nothing refers to it"
+        case SetMark(at, _, _, hash_of_writes):
+            patch, effect, then = mark_patch(at, hash_of_writes), "it cannot be marked, and is kept", ""
+        case _:
+            return ""
+    if not (excess := find_excess_bytes(obj, patch)):
+        return ""
+    limit = f"the API server allows {ANNOTATIONS_BYTES_MAX:,} bytes"
+    return f"{effect}: its annotations have no room, since {limit}; remove {excess:,} bytes of them{then}"
 
 
 def _describe(decision: UnusedDecision, one: UsageFinding) -> str:

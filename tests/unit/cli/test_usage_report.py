@@ -9,10 +9,11 @@ from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.usage.findings import UsageFinding, find_usage_kind
 from shared.cli.usage.usage_report import USAGE_WORDS, is_unsure, usage_as_json, usage_as_text
 from shared.core.policy.policy import NO_POLICY
+from shared.core.unused.annotation_room import ANNOTATIONS_BYTES_MAX
 from shared.core.unused.decide_unused import UnusedContext, decide_unused
 from shared.core.unused.unused_reasons import NEVER_DELETED, UnusedReason
 from shared.ports import Target
-from tests.builders import NOW, ago
+from tests.builders import NOW, ago, having
 from tests.unused import config_map, kind_of, opted_in, passed, refer, unused_policy
 
 POLICY = unused_policy()
@@ -82,6 +83,24 @@ def test_unknown_policy_makes_a_decision_unsure_that_another_policy_may_change(p
     assert usage_as_json(one, chosen).get("problem", "").startswith("policy: unknown: forbidden") is (
         unsure and one.is_used is False
     )
+
+
+@pytest.mark.parametrize(
+    ("obj", "observed", "words"),
+    [
+        (config_map(used=None), passed(ago(20), refer()), "its use cannot be recorded"),
+        (config_map(), passed(ago(20)), "it cannot be marked"),
+        (config_map(), passed(ago(20), refer()), ""),
+    ],
+)
+def test_full_annotations_are_named_if_a_record_or_a_mark_has_no_room(obj, observed, words):
+    for room, is_full in ((0, True), (200, False)):
+        notes = obj["metadata"].get("annotations", {})
+        left = ANNOTATIONS_BYTES_MAX - room - sum(len(key) + len(value) for key, value in notes.items()) - len("notes")
+        full = having(obj, "metadata.annotations", {**notes, "notes": "x" * left})
+        text = usage_as_text(finding(full, observed), CHOSEN)
+        assert (f"  problem   {words}" in text) is (is_full and bool(words)), text
+        assert ("problem" in usage_as_json(finding(full, observed))) is (is_full and bool(words))
 
 
 def test_text_shows_some_of_many_references():
