@@ -80,6 +80,10 @@ def _is_outdated(obj: Any, rule: KindRule) -> bool:
     return isinstance(observed, int) and isinstance(generation, int) and observed < generation
 
 
+EARLY_FINISH = "its status has {}, which is before its creation, and is ignored"
+"""The sentence about a finish time that `find_early_finish` returns."""
+
+
 def find_early_finish(obj: Mapping[str, Any], rule: KindRule, finish: Finish) -> datetime | None:
     """Return the finish time that is ignored because it is before the creation of the object.
 

@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from shared.adapters.config.yaml_file import describe_problem
 from shared.core.deadlines.run import is_merged, run_of
-from shared.core.finish import Finish, finish_of, lacks_managed_fields
+from shared.core.finish import EARLY_FINISH, Finish, find_early_finish, finish_of, lacks_managed_fields
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.deadline_rule import DeadlineRule
 from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
@@ -92,7 +92,8 @@ def test_all(documents: Sequence[dict[str, Any]], known: Catalogue, name: str) -
             yield _test_case(_parse_case(document, f"{name}, object {number}"), known)
         else:
             result = _apply_rule(document, known)
-            text = f"{printable(str(ref_of(document)))}\n  {_describe(result)}{_describe_cut(document, known)}"
+            notes = f"{_describe_early(document, known)}{_describe_cut(document, known)}"
+            text = f"{printable(str(ref_of(document)))}\n  {_describe(result)}{notes}"
             yield Result(text, result is not None, is_case=False)
 
 
@@ -143,6 +144,15 @@ def describe_run(obj: Any, rule: DeadlineRule) -> dict[str, Any]:
         "native": _of_field(obj, rule.native),
         "stopped": any(is_merged(obj, stop.patch) for stop in rule.patches),
     }
+
+
+def _describe_early(obj: Any, known: Catalogue) -> str:
+    """Say that the finish time of the status is ignored, because it is before the creation of the object."""
+    ref = ref_of(obj)
+    rule = known.get(ref.api_version, ref.kind)
+    if rule is None or (early := find_early_finish(obj, rule, finish_of(obj, rule))) is None:
+        return ""
+    return f"\n  {EARLY_FINISH.format(format_instant(early))}"
 
 
 def _describe_cut(obj: Any, known: Catalogue) -> str:

@@ -15,6 +15,7 @@ from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
 from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
+from shared.core.finish import EARLY_FINISH
 from shared.core.kinds.rule import Outcome
 from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy.policy_rule import PolicyRule
@@ -34,7 +35,6 @@ _COUNTED_AS = {
 _INDENT = 12
 """Columns before the text of a line."""
 
-_EARLY_FINISH = "its status has {}, which is before its creation, and is ignored"
 _TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace apply after it finishes"
 _NO_MANAGED_FIELDS = "the file has no metadata.managedFields, which `kubectl get --show-managed-fields` prints"
 _HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
@@ -108,7 +108,7 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
     yield from (("do", fix) for fix in _fixes(one, context) if fix)
     yield "finished", _finished(facts, now, related)
     if related and related.early_finish:
-        yield "finished", _EARLY_FINISH.format(format_instant(related.early_finish))
+        yield "finished", EARLY_FINISH.format(format_instant(related.early_finish))
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
     yield from _reported(decision, one.ref, now)

@@ -11,7 +11,7 @@ from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished
 from shared.cli.main import main
 from shared.core.kinds.predicates import Predicate
 from shared.core.kinds.wording import describe_test
-from tests.builders import FIXTURES, ago, job, kind_rules, stamp
+from tests.builders import FIXTURES, ago, having, job, kind_rules, stamp
 
 RULE = {
     "apiVersions": ["example.com/v1"],
@@ -27,6 +27,7 @@ RENDER: dict[str, Any] = {
     "metadata": {"name": "film", "namespace": "studio"},
     "status": {"phase": "Done", "endTime": "2026-01-02T03:04:05Z"},
 }
+CREATED = "metadata.creationTimestamp"
 EXPECT = {"finished": True, "at": "2026-01-02T03:04:05Z", "outcome": "succeeded"}
 
 
@@ -237,6 +238,14 @@ def test_object_without_managed_fields_is_reported_with_the_flag_of_kubectl(fold
         for one in (ended, written, RENDER)
     ]
     assert ["kubectl get -o yaml --show-managed-fields" in output for output in outputs] == [True, False, False]
+
+
+def test_finish_before_the_creation_is_said_to_be_ignored(folder):
+    outputs = [
+        run("test", "-", "--rule", folder / "renders.yaml", stdin=yaml.safe_dump(having(RENDER, CREATED, at))).stdout
+        for at in ("2026-01-02T03:04:06Z", "2026-01-02T03:04:05Z")
+    ]
+    assert ["2026-01-02T03:04:05Z, which is before its creation" in output for output in outputs] == [True, False]
 
 
 def test_ttl_is_compared_only_if_it_is_expected():
