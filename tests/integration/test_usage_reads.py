@@ -201,8 +201,8 @@ def test_kind_that_cannot_be_listed_makes_the_answer_unknown(objects, server, na
     one = run_command(kubeconfig, "references", "cm/old-1", "-n", namespace, "-o", "json")
     listed = run_command(kubeconfig, "unused", "-n", namespace)
 
-    found = document(one)
-    assert (found["used"], found["reason"]) == (None, "not-enabled")
+    found = json.loads(one.stdout)
+    assert (one.returncode, found["used"], found["reason"]) == (1, None, "not-enabled")
     assert "cannot be listed" in found["problem"]
     assert listed.returncode == 1
     assert "it is unknown what is unused" in listed.stderr
