@@ -20,8 +20,7 @@ NAMESPACE = "ttl-system"
 EXPIRE, ENFORCE, SWEEP, STANDALONE = usernames(NAMESPACE)
 DOMAIN = "ttlafterfinished.dev"
 HOLD, EXEMPT, ACTIVE_DEADLINE = f"{DOMAIN}/hold", f"{DOMAIN}/exempt", f"{DOMAIN}/active-deadline"
-ON_DEADLINE = f"{DOMAIN}/on-deadline"
-ON_DEADLINE = f"{DOMAIN}/on-deadline"
+ON_DEADLINE, PENDING_DEADLINE = f"{DOMAIN}/on-deadline", f"{DOMAIN}/pending-deadline"
 MARK, STOPS, STOPPED = f"{DOMAIN}/deadline-exceeded", f"{DOMAIN}/stops", f"{DOMAIN}/stopped-generation"
 WORK = {"metadata": {"name": "work"}}
 """The Namespace of all objects that are not cluster-scoped."""

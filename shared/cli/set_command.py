@@ -1,6 +1,6 @@
-"""`set`: set or remove the TTL and the active deadline of one object."""
+"""`set`: set or remove the TTL and the deadlines of one object."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -18,7 +18,8 @@ from shared.cli.objects.edited_object import (
     echo_obstacles,
 )
 from shared.cli.output.width import echo
-from shared.core.deadlines.edits import check_deadline, merge_edits, set_deadline, unset_deadline
+from shared.core.deadlines.deadline import Stage
+from shared.core.deadlines.edits import check_deadline, merge_edits, set_deadlines, unset_deadline
 from shared.core.decide import Decision, Reason
 from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule, Outcome
@@ -38,7 +39,8 @@ class Wish:
         ttl: The TTL.
         outcome: The only outcome for which the TTL is set or removed; None for both.
         unsets_ttl: Whether to remove the TTL annotations.
-        deadline: The deadline.
+        deadline: The active deadline.
+        pending: The pending deadline.
         action: What is done at the deadline.
         unsets_deadline: Whether to remove the deadline annotations.
     """
@@ -47,8 +49,15 @@ class Wish:
     outcome: Outcome | None = None
     unsets_ttl: bool = False
     deadline: str | None = None
+    pending: str | None = None
     action: Action | None = None
     unsets_deadline: bool = False
+
+    @property
+    def deadlines(self) -> Mapping[Stage, str]:
+        """The deadlines to set, by the stage that they limit."""
+        given = {Stage.ACTIVE: self.deadline, Stage.PENDING: self.pending}
+        return {stage: value for stage, value in given.items() if value is not None}
 
     @property
     def is_about_ttl(self) -> bool:
@@ -58,7 +67,7 @@ class Wish:
     @property
     def is_about_deadline(self) -> bool:
         """Return whether the deadline is to change."""
-        return self.deadline is not None or self.action is not None or self.unsets_deadline
+        return bool(self.deadlines) or self.action is not None or self.unsets_deadline
 
     def check(self) -> None:
         """Check the values before the command connects to a cluster.
@@ -67,8 +76,10 @@ class Wish:
             UsageError: The options contradict each other, or nothing is to change.
             BadParameter: A value cannot be read, or does not fit the outcome.
         """
-        if self.unsets_deadline and (self.deadline is not None or self.action is not None):
-            raise click.UsageError("expected either --unset-deadline or --deadline and --on-deadline, got both")
+        if self.unsets_deadline and (self.deadlines or self.action is not None):
+            raise click.UsageError(
+                "expected either --unset-deadline or --deadline, --pending-deadline and --on-deadline, got both"
+            )
         if not self.is_about_ttl and not self.is_about_deadline:
             raise click.UsageError(_EXPECTED)
         if self.outcome is not None and not self.is_about_ttl:
@@ -76,9 +87,10 @@ class Wish:
         with _named("TIME"):
             if self.ttl is not None:
                 edits.check_ttl(self.ttl, self.outcome)
-        with _named("--deadline"):
-            if self.deadline is not None:
-                check_deadline(self.deadline)
+        for option, value in (("--deadline", self.deadline), ("--pending-deadline", self.pending)):
+            with _named(option):
+                if value is not None:
+                    check_deadline(value)
 
     def find_edit(self, obj: Any, rule: KindRule) -> edits.Edit | None:
         """Find the edit for an object that was read; None if there is nothing to remove.
@@ -94,7 +106,7 @@ class Wish:
         if self.unsets_deadline:
             of_deadline = unset_deadline(obj)
         elif self.is_about_deadline:
-            of_deadline = set_deadline(obj, rule, self.deadline, self.action)
+            of_deadline = set_deadlines(obj, rule, self.deadlines, self.action)
         return merge_edits(of_ttl, of_deadline)
 
 
@@ -113,6 +125,7 @@ def _named(parameter: str) -> Iterator[None]:
 @click.option("--failed", is_flag=True, help="TIME is only for an object that fails.")
 @click.option("--unset", is_flag=True, help="Without TIME: remove the TTL annotations.")
 @click.option("--deadline", metavar="TIME", help="How long the object may run: a duration, or never.")
+@click.option("--pending-deadline", metavar="TIME", help="How long a Pod may wait until its first container runs.")
 @click.option("--on-deadline", type=click.Choice(get_args(Action)), help="What is done at the deadline. Default: stop.")
 @click.option("--unset-deadline", is_flag=True, help="Remove the deadline annotations.")
 @context_namespace_option
@@ -125,20 +138,22 @@ async def set_ttl(
     failed: bool,
     unset: bool,
     deadline: str | None,
+    pending_deadline: str | None,
     on_deadline: Action | None,
     unset_deadline: bool,
 ) -> None:
     """Set the TTL of an object: how long it is kept after it finishes. Or set its deadline: how long it may run.
 
     TIME is a duration (3600, 90s, 1h30m, 2d), `never`, or an instant (2026-01-02T03:04:05Z), which no deadline may be.
-    The deadline counts from the start of the object, or from its last resume.
+    The deadline counts from the start of the object, or from its last resume. The pending deadline applies before that.
     """
-    is_about_deadline = deadline is not None or on_deadline is not None or unset_deadline
+    given = (deadline, pending_deadline, on_deadline)
+    is_about_deadline = unset_deadline or any(one is not None for one in given)
     target, ttl = _split(words, unset=unset, may_lack_time=is_about_deadline)
     if succeeded and failed:
         raise click.UsageError("expected one of --succeeded and --failed, or neither, which means both")
     of = Outcome.SUCCEEDED if succeeded else Outcome.FAILED if failed else None
-    wish = Wish(ttl, of, unset, deadline, on_deadline, unset_deadline)
+    wish = Wish(ttl, of, unset, *given, unset_deadline)
     wish.check()
     async with connected_target(target, options) as found:
         written = await found.write(lambda obj: wish.find_edit(obj, found.rule))
@@ -150,7 +165,7 @@ async def set_ttl(
         ineffective = await _report_deadline(written, found) if wish.is_about_deadline else ""
         if wish.is_about_ttl and (overridden := describe_override(decision, written, found.rule)):
             raise TtlError(f"this TTL is overridden: {overridden}")
-        if wish.deadline is not None and ineffective:
+        if wish.deadlines and ineffective:
             raise TtlError(f"this deadline has no effect: {ineffective}")
 
 

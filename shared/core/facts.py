@@ -5,7 +5,7 @@ from datetime import datetime
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.capacity import Counted, QuotaPressure
-from shared.core.deadlines.deadline import Deadline
+from shared.core.deadlines.deadline import Deadline, Stage
 from shared.core.deadlines.mark import Mark
 from shared.core.dispatchers import Dispatcher
 from shared.core.finish import Finish
@@ -60,23 +60,36 @@ NOTHING_KNOWN = Context()
 
 @dataclass(frozen=True, slots=True)
 class DeadlineFacts:
-    """The facts about the active deadline of one object.
+    """The facts about the deadline of one object that applies: the pending one before its start, or the active one.
 
     Attributes:
         deadline: The deadline that takes precedence; None if no source sets one, or if it cannot be read.
-        started_at: When the object started, or was resumed the last time; None if that is unknown.
+        counts_from: When its clock started: when the object started, or was resumed the last time; before its start,
+            since when it waits. None if that is unknown.
         moved_by: The setting that made the deadline shorter: max-active-deadline of the namespace.
         enforced_by: The controller that enforces the deadline field of the kind, if that field is set.
         mark: The last stop of the object at a deadline; None if it was never stopped.
         action: What is done with the object at its deadline.
+        stage: Which of its deadlines this is.
     """
 
     deadline: Deadline | None = None
-    started_at: datetime | None = None
+    counts_from: datetime | None = None
     moved_by: str = ""
     enforced_by: str = ""
     mark: Mark | None = None
     action: Action = "stop"
+    stage: Stage = Stage.ACTIVE
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether it is the deadline of an object that has never started."""
+        return self.stage is Stage.PENDING
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the object started, or was resumed the last time; None if that is unknown, or if it never started."""
+        return None if self.is_pending else self.counts_from
 
     @property
     def deletes(self) -> bool:
@@ -108,7 +121,7 @@ class Facts:
         newer: How many objects of the group finished later, if they were counted.
         dispatcher: The dispatcher that sent the object to this cluster, if that keeps the object.
         unanswered: The policy rule that has no result for this object; empty if each rule has one.
-        active: The facts about the active deadline; without any in a decision about the TTL.
+        active: The facts about the deadline that applies now; without any in a decision about the TTL.
         count_rule: The policy rule whose maxCount limits the object, if one does.
         count_group: The group of that rule to which the object belongs.
         counted: The place in that group, if it was counted.

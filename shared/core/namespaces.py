@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from shared.core.deadlines.deadline import Deadline, InvalidDeadlineError, read_deadline
+from shared.core.deadlines.deadline import Deadline, InvalidDeadlineError, Stage, read_deadline
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, get_annotations, get_in, quote, ref_of
 from shared.core.ttl.durations import parse_duration
@@ -33,7 +33,9 @@ ARCHIVE = "archive"
 UNUSED = "unused"
 """The annotation that allows, or forbids, the deletion of unused Secrets and ConfigMaps in a namespace."""
 
-DEFAULT_DEADLINE = "default-active-deadline"
+DEFAULT_DEADLINES = {Stage.ACTIVE: "default-active-deadline", Stage.PENDING: "default-pending-deadline"}
+"""The annotations that set a default deadline, by the stage that it limits."""
+
 MAX_DEADLINE = "max-active-deadline"
 
 
@@ -49,8 +51,8 @@ class Namespace:
         is_cut: Whether the other annotations were dropped for that reason.
         defaults: The default TTLs, by outcome; the key None is for outcomes without their own default.
         max_ttl: The longest TTL of a finished object; None for no limit.
-        default_deadline: The deadline of objects for which no other source sets one.
-        max_deadline: The longest deadline; None for no limit.
+        default_deadlines: The deadlines of objects for which no other source sets one, by the stage that they limit.
+        max_deadline: The longest active deadline; None for no limit.
         is_exempt: Whether all objects in it are kept.
         archive: The value of its annotation `archive`; None if it has none.
         unused: Whether its unused Secrets and ConfigMaps may be deleted; None if it has no such annotation.
@@ -63,7 +65,7 @@ class Namespace:
     is_cut: bool = field(default=False, kw_only=True)
     defaults: Mapping[Outcome | None, Ttl] = field(default_factory=dict)
     max_ttl: timedelta | None = None
-    default_deadline: Deadline | None = None
+    default_deadlines: Mapping[Stage, Deadline] = field(default_factory=dict)
     max_deadline: timedelta | None = None
     is_exempt: bool = False
     archive: str | None = None
@@ -108,7 +110,7 @@ def namespace_of(obj: Any) -> Namespace:
             kept,
             _defaults(settings),
             _max_ttl(settings),
-            _get_deadline(settings, DEFAULT_DEADLINE),
+            _default_deadlines(settings),
             _max_deadline(settings),
             _is_exempt(settings),
             _archive(settings),
@@ -148,15 +150,18 @@ def _max_ttl(settings: Mapping[str, Any]) -> timedelta | None:
         raise InvalidTtlError(f"{source}: {error}") from None
 
 
-def _get_deadline(settings: Mapping[str, Any], name: str, *, may_be_never: bool = True) -> Deadline | None:
-    if name not in settings:
-        return None
-    return read_deadline(name, settings[name], origin="namespace", may_be_never=may_be_never)
+def _default_deadlines(settings: Mapping[str, Any]) -> Mapping[Stage, Deadline]:
+    return {
+        stage: read_deadline(name, settings[name], origin="namespace")
+        for stage, name in DEFAULT_DEADLINES.items()
+        if name in settings
+    }
 
 
 def _max_deadline(settings: Mapping[str, Any]) -> timedelta | None:
-    longest = _get_deadline(settings, MAX_DEADLINE, may_be_never=False)
-    return longest.after if longest else None
+    if MAX_DEADLINE not in settings:
+        return None
+    return read_deadline(MAX_DEADLINE, settings[MAX_DEADLINE], origin="namespace", may_be_never=False).after
 
 
 def _is_exempt(settings: Mapping[str, Any]) -> bool:

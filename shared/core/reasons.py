@@ -32,7 +32,7 @@ class Reason(StrEnum):
     To delete, stop or archive such objects, remove `audit` from the policy rule.
     """
     NOT_DUE = "not-due"
-    """The TTL of the finished object, or the active deadline of the running object, is not over yet.
+    """The TTL of the finished object, or the deadline of the unfinished object, is not over yet.
 
     To keep the object longer, run `kubectl ttl set KIND/NAME TIME` or `kubectl ttl hold KIND/NAME --reason WHY`.
     """
@@ -166,23 +166,26 @@ class Reason(StrEnum):
     Compare the object with `kubectl ttl kinds KIND`. If your version of the kind differs, write a kind rule.
     """
     DEADLINE_EXCEEDED = "deadline-exceeded"
-    """The object runs for longer than its active deadline. It is stopped, unless a safeguard denies or delays that.
+    """The object runs for longer than its active deadline, or waits for its start for longer than its pending deadline.
+    It is stopped, unless a safeguard denies or delays that.
 
-    To let the object run longer, set `ttlafterfinished.dev/active-deadline` on it.
+    To give the object more time, set `ttlafterfinished.dev/active-deadline` on it, or before its start
+    `ttlafterfinished.dev/pending-deadline`.
     """
     NO_DEADLINE = "no-deadline"
-    """No annotation, policy rule or namespace default sets an active deadline for the object.
+    """No annotation, policy rule or namespace default sets a deadline for the object in its present state.
 
     To set one, annotate the object with `ttlafterfinished.dev/active-deadline`, or set `activeDeadline` in a policy.
+    For the time before its start, use `pending-deadline` and `pendingDeadline`.
     """
     FINISHED = "finished"
-    """The object has finished, so its active deadline no longer applies.
+    """The object has finished, so its deadlines no longer apply.
 
     Nothing.
     """
     SUSPENDED = "suspended"
-    """The object is suspended. The clock of its active deadline does not run, and starts again when the object is
-    resumed.
+    """The object is suspended, or a queue has it wait, such as by a scheduling gate. The clock of its deadline does not
+    run, and starts again when the object is resumed.
 
     Nothing.
     """
@@ -190,7 +193,8 @@ class Reason(StrEnum):
     """The object has not started, or waits to start again, such as a Pod that no node accepts. The clock of its active
     deadline starts when the object does.
 
-    Find out what it waits for: `kubectl describe` shows why a Pod is not scheduled.
+    Find out what it waits for: `kubectl describe` shows why a Pod is not scheduled. To end Pods that never start, set
+    `pendingDeadline` in a policy.
     """
     ALREADY_STOPPED = "already-stopped"
     """The object was stopped at its active deadline, or another client has stopped it.
@@ -205,11 +209,11 @@ class Reason(StrEnum):
     `ttlafterfinished.dev/deadline-exceeded`.
     """
     CANNOT_STOP = "cannot-stop"
-    """The object has an active deadline, and its kind rule has `cannotStop`, an `exception` for it, no `suspend` for
-    `on-deadline: suspend`, or no `deadline` at all. Or it would be deleted at its deadline, and has to be archived,
-    which is done when it finishes.
+    """The object has a deadline, and its kind rule has `cannotStop`, an `exception` for it, no `suspend` for
+    `on-deadline: suspend`, or no `deadline` at all. Or it is a Pod that no node has accepted, which a patch does not
+    end. Or it would be deleted at its deadline, and has to be archived, which is done when it finishes.
 
-    `kubectl ttl kinds KIND` prints why. If the rule has `cannotStop`, the annotation
+    `kubectl ttl kinds KIND` prints why. If the rule has `cannotStop`, or the Pod has no node, the annotation
     `ttlafterfinished.dev/on-deadline: delete` has the object deleted instead.
     """
     ENFORCED_BY_CONTROLLER = "enforced-by-controller"
@@ -218,12 +222,14 @@ class Reason(StrEnum):
     To set a deadline for ttl-after-finished, remove the field.
     """
     INVALID_DEADLINE = "invalid-deadline"
-    """An annotation about the active deadline has a malformed value.
+    """An annotation about a deadline has a malformed value, or the kind of the object has no pending deadline.
 
     Correct the value. The Event `InvalidDeadline` and `kubectl ttl explain KIND/NAME` name it.
     """
     START_TIME_UNKNOWN = "start-time-unknown"
-    """The object has an active deadline, and no field shows when the object started.
+    """The object has a deadline, and no field shows when its clock started: since when the object runs, or waits for
+    its start.
 
-    Nothing, if the object has not started yet. Else compare the object with `kubectl ttl kinds KIND`.
+    Nothing, if the object has not started yet, or is a Pod that had scheduling gates. Else compare the object with
+    `kubectl ttl kinds KIND`.
     """

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared.core.deadlines.deadline import DEADLINES, ON_DEADLINE, Stage
 from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import list_of
 from shared.core.kinds.rule import KindRule
@@ -38,14 +39,8 @@ _HELD = f"'{ANNOTATION_DOMAIN}/hold' in oldObject.metadata.?annotations.orValue(
 
 _IS_STOPPER = " || ".join(f"request.userInfo.username.endsWith(':{account}')" for account in STOPPERS)
 
-_ASKS_FOR_DELETION = " && ".join(
-    (
-        f"({_IS_STOPPER})",
-        f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/active-deadline'].hasValue()",
-        f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/on-deadline'].orValue('') == 'delete'",
-    )
-)
-"""The one case in which an account may delete an unfinished object: the object itself asks for it at its deadline."""
+_HAS = "oldObject.metadata.?annotations[?'{}'].hasValue()"
+_ASKS = f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/{ON_DEADLINE}'].orValue('') == 'delete'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +147,17 @@ def make_guard(  # noqa: PLR0913 - the parts of a policy
     return policy, binding
 
 
+def _asks_for_deletion(pending: str) -> str:
+    """Return the one case in which an account may delete an unfinished object: it asks for that at its deadline.
+
+    Args:
+        pending: The CEL condition that it has never started: only then its pending deadline applies; empty for never.
+    """
+    active, waits = (_HAS.format(f"{ANNOTATION_DOMAIN}/{DEADLINES[one]}") for one in (Stage.ACTIVE, Stage.PENDING))
+    has_deadline = f"({active} || {waits} && ({pending}))" if pending else active
+    return " && ".join((f"({_IS_STOPPER})", has_deadline, _ASKS))
+
+
 def not_checked(rules: Sequence[KindRule]) -> str:
     """Describe the conditions that `decide` checks before a deletion and the admission policy cannot check."""
     owners = any(rule.while_owner_unfinished == "keep" for rule in rules)
@@ -205,5 +211,5 @@ def _validations(rules: Sequence[KindRule], expressions: Expressions, version: s
     yield from known_shape(rule, expressions, version)
     finished = expressions.finished
     if any(one.deadline for one in rules):  # an error of `finished` stays an error, as `||` would not keep it
-        finished = f"({finished}) ? true : ({_ASKS_FOR_DELETION})"
+        finished = f"({finished}) ? true : ({_asks_for_deletion(expressions.pending)})"
     yield finished, f"unfinished: the {rule.kind} has not finished by version {version} of the rule for {rule.name}"

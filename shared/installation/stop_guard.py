@@ -8,7 +8,7 @@ annotation says what is done at its deadline, they may make no other change.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.core.deadlines.deadline import ON_DEADLINE
+from shared.core.deadlines.deadline import DEADLINES, ON_DEADLINE, Stage
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import list_of
@@ -30,7 +30,6 @@ NOT_CHECKED = (
 
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
 _MARK = f"object.metadata.?annotations[?'{_MARKS[0]}'].hasValue()"
-_NEVER = f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/active-deadline'].orValue('') != 'never'"
 
 _Patch = Mapping[str, Any]
 
@@ -71,7 +70,7 @@ def _validations(rules: Sequence[KindRule], expressions: Expressions) -> Iterato
     rule, version = rules[0], rule_version(rules)
     by = f"version {version} of the rule for {rule.name}"
     yield from kept(rule)
-    yield _NEVER, f"opted out: the {rule.kind} has the annotation {ANNOTATION_DOMAIN}/active-deadline: never"
+    yield from _not_opted_out(rule, expressions.pending)
     yield from known_shape(rule, expressions, version)
     yield f"!({expressions.finished})", f"finished: the {rule.kind} has finished by {by}"
     if expressions.stoppable:
@@ -82,6 +81,26 @@ def _validations(rules: Sequence[KindRule], expressions: Expressions) -> Iterato
     yield _MARK, f"mark: expected the annotation {_MARKS[0]} with the stop"
     asked = f"that its annotation {ANNOTATION_DOMAIN}/{ON_DEADLINE} allows"
     yield _is_stopped(rules), f"change: expected no change of the {rule.kind} but the stop of {by}, {asked}"
+
+
+def _not_opted_out(rule: KindRule, pending: str) -> Iterator[tuple[str, str]]:
+    """Yield the validation that the annotation of the deadline that applies is not `never`.
+
+    Args:
+        rule: The rule of the kind, for the message.
+        pending: The CEL condition that the object has never started; empty if the rules do not show it.
+    """
+    names = {stage: f"{ANNOTATION_DOMAIN}/{name}" for stage, name in DEADLINES.items()}
+    active, waits = (
+        f"oldObject.metadata.?annotations[?'{names[stage]}'].orValue('') != 'never'"
+        for stage in (Stage.ACTIVE, Stage.PENDING)
+    )
+    has = f"opted out: the {rule.kind} has the annotation"
+    if not pending:
+        yield active, f"{has} {names[Stage.ACTIVE]}: never"
+        return
+    yield f"({pending}) || {active}", f"{has} {names[Stage.ACTIVE]}: never"
+    yield f"!({pending}) || {waits}", f"{has} {names[Stage.PENDING]}: never, and has never started"
 
 
 def _is_stopped(rules: Sequence[KindRule]) -> str:

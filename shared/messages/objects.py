@@ -100,7 +100,7 @@ class ObjectStopped(Message):
 
     Attributes:
         ref: The identity of the object.
-        started_at: When the object started, or was resumed the last time.
+        started_at: When the object started, or was resumed the last time; None if it had never started.
         deadline_from: The annotation, policy rule or namespace default that sets the deadline.
         due_at: When the deadline was over.
         stopped_at: When the patch was accepted, by this process's clock.

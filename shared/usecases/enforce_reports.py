@@ -75,8 +75,13 @@ def find_stop_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision |
 
 
 def is_reported_at_once(decision: Decision | StopDecision, obj: Mapping[str, Any], rule: KindRule) -> bool:
-    """Return whether an Event on the object reports the decision; a problem of its namespace is left to the sweep."""
+    """Return whether an Event on the object reports the decision at once; the others are left to the sweep.
+
+    These are a problem of its namespace, and of an object that waits for its start: a new one is soon in another state.
+    """
     is_about_object = decision.reason in (Reason.INVALID_DEADLINE, Reason.CANNOT_STOP, Reason.STOP_UNDONE)
+    if decision.reason is Reason.CANNOT_STOP and decision.facts.active.is_pending:
+        return False
     return is_about_object and find_stop_event(rule, obj, decision) is not None
 
 
@@ -103,11 +108,13 @@ def describe_stop(rule: KindRule, facts: Facts) -> str:
 
 
 def describe_excess(facts: Facts) -> str:
-    """`ran for longer than 1h, its deadline by policy rule ci`."""
+    """`ran for longer than 1h, its deadline by policy rule ci`, or `waited for its start for 1h, its pending …`."""
     active = facts.active
     deadline = active.deadline
     if deadline is None or deadline.after is None:
         return "ran for longer than its deadline"
+    if active.is_pending:
+        return f"waited for its start for {format_duration(deadline.after)}, its pending deadline by {deadline.source}"
     set_by = f"{format_duration(deadline.after)}, its deadline by {deadline.source}"
     if not active.moved_by or facts.due_at is None or active.started_at is None:
         return f"ran for longer than {set_by}"

@@ -110,7 +110,7 @@ def _cause(deleted: ObjectDeleted) -> str:
     if deleted.reason == "unused":
         return "nothing referred to it; due"
     if deleted.reason == "deadline-exceeded":
-        return "its active deadline was over"
+        return "its deadline was over"
     finished = f"{deleted.outcome or 'finished'} at {_whole(deleted.finished_at)}" if deleted.finished_at else ""
     early = {"over-count": ", beyond the count of its group", "over-quota": ", beyond a quota"}.get(deleted.reason, "")
     return f"{finished or 'finished at an unknown time'}{early}, due"

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.decide_archive import ToArchive, decide_archive, may_archive
-from shared.core.deadlines.deadline import ACTIVE_DEADLINE
+from shared.core.deadlines.deadline import DEADLINES
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
-from shared.core.deadlines.run import run_of
+from shared.core.deadlines.run import find_clock_start
 from shared.core.decide import Context, Decision, Ignore, Reason, Wait, decide
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
@@ -123,18 +123,20 @@ def is_archived_now(
 
 
 def is_stop_near(obj: Any, rule: KindRule, context: Context, now: datetime) -> bool:
-    """Return whether a deadline of a running object has to be decided now; a cheap check.
+    """Return whether a deadline of an unfinished object has to be decided now; a cheap check.
 
-    If only its unread namespace may set a deadline, the namespace is read soon after the start. Later events of the
-    object cause no read, so that clusters without deadlines pay little; the sweep finds a default that is set later.
+    If only its unread namespace may set a deadline, the namespace is read soon after the start, and soon after the
+    object began to wait for it. Later events of the object cause no read, so that clusters without deadlines pay
+    little; the sweep finds a default that is set later.
     """
     if not may_stop(obj, rule, context):
         return False
-    may_be_asked_for = ACTIVE_DEADLINE in get_annotations(obj) or context.policy.sets_deadline_for(rule)
+    is_own = not get_annotations(obj).keys().isdisjoint(DEADLINES.values())
+    may_be_asked_for = is_own or context.policy.sets_deadline_for(rule)
     if context.namespace is not None or may_be_asked_for or rule.deadline is None:
         return True
-    run = run_of(obj, rule.deadline)
-    return run is not None and run.started_at is not None and now - run.started_at < NEW
+    counts_from = find_clock_start(obj, rule.deadline)
+    return counts_from is not None and now - counts_from < NEW
 
 
 def _enforce_at(decision: StopDecision, obj: Any, rule: KindRule, now: datetime) -> datetime | None:
@@ -154,9 +156,9 @@ def _enforce_at(decision: StopDecision, obj: Any, rule: KindRule, now: datetime)
         case Stop(due_at):
             return due_at if now - due_at < NEW or _is_edited(obj, now) else None
         case Ignore(Reason.NAMESPACE_UNREAD, facts):
-            started_at, own_due_at = facts.active.started_at, facts.due_at
-            if started_at is not None and now - started_at < NEW:
-                return min(max(now, started_at + SETTLED), own_due_at or now + SETTLED)
+            counts_from, own_due_at = facts.active.counts_from, facts.due_at
+            if counts_from is not None and now - counts_from < NEW:
+                return min(max(now, counts_from + SETTLED), own_due_at or now + SETTLED)
             return own_due_at if _is_edited(obj, now) else None
         case _:
             return now if is_reported_at_once(decision, obj, rule) and _is_edited(obj, now) else None

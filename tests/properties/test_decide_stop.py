@@ -17,7 +17,7 @@ from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.usecases.enforce_reports import find_stop_event
-from tests.builders import JOB, LONG_AGO, annotated, condition, having, job, namespace, not_none
+from tests.builders import JOB, LONG_AGO, POD, annotated, condition, having, job, namespace, not_none
 from tests.properties.strategies import (
     anything,
     instant_texts,
@@ -44,7 +44,15 @@ FIELDS = [
     ("metadata", "labels"),
     *(
         (*PREFIX, f"{ANNOTATION_DOMAIN}/{name}")
-        for name in ("active-deadline", "on-deadline", "deadline-exceeded", "stops", "stopped-generation", "hold")
+        for name in (
+            "active-deadline",
+            "pending-deadline",
+            "on-deadline",
+            "deadline-exceeded",
+            "stops",
+            "stopped-generation",
+            "hold",
+        )
     ),
 ]
 LIKELY = st.sampled_from(
@@ -74,6 +82,7 @@ POLICIES = st.sampled_from(
                 {"activeDeadline": "1h"},
                 {"activeDeadline": "never"},
                 {"activeDeadline": "1s", "onDeadline": "delete"},
+                {"pendingDeadline": "1s", "onDeadline": "delete"},
                 {"activeDeadline": "1s", "when": "object.status.active > 0"},
             )
         ),
@@ -84,6 +93,7 @@ PLACES = st.sampled_from(
         HOME,
         None,
         namespace_of(namespace(default_active_deadline="1h")),
+        namespace_of(namespace(default_pending_deadline="1h")),
         namespace_of(namespace(max_active_deadline="5s", default_active_deadline="1h")),
     ]
 )
@@ -263,3 +273,97 @@ def test_after_the_stop_the_ttl_counts_from_the_condition_and_a_resume_ends_it(a
     for unfinished in (unseen, having(having(stopped, "spec.suspend", False), "metadata.generation", 5)):
         assert finish_of(unfinished, JOB).finished is False
         assert isinstance(decide(unfinished, JOB, datetime.max.replace(tzinfo=UTC), Context(namespace=HOME)), Ignore)
+
+
+STATES = st.sampled_from(
+    [
+        {},
+        {"waiting": {"reason": "ContainerCreating"}},
+        {"waiting": {"reason": "ImagePullBackOff"}},
+        {"waiting": {"reason": "CrashLoopBackOff"}},
+        {"running": {"startedAt": "2026-01-02T03:04:05Z"}},
+        {"running": {}},
+        {"terminated": {"exitCode": 1}},
+    ]
+)
+RAN = frozenset({"running", "terminated"})
+STATUSES = st.lists(
+    st.fixed_dictionaries({"name": st.just("main")}, optional={"state": STATES, "lastState": STATES}), max_size=3
+)
+CONTAINERS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+
+
+@st.composite
+def waiting_pods(draw: st.DrawFn) -> tuple[dict[str, Any], datetime]:
+    """A Pod with a pending deadline, as a client and the kubelet may write it, and its creation."""
+    created = draw(recent_instants)
+    at = st.none() | st.integers(-100, 10**5).map(lambda seconds: format_instant(created + timedelta(seconds=seconds)))
+    conditions = [
+        {"type": "PodScheduled", "status": status, "lastTransitionTime": draw(at)}
+        for status in draw(st.lists(st.sampled_from(["True", "False", "Unknown"]), max_size=2))
+    ]
+    status: dict[str, Any] = {"phase": draw(st.sampled_from(["Pending", "Running", "Unknown", None, ""]))}
+    status |= {"conditions": conditions, "startTime": draw(at)} | {name: draw(STATUSES) for name in CONTAINERS}
+    gates = draw(st.sampled_from([None, [], [{"name": "kueue.x-k8s.io/admission"}]]))
+    metadata = {"name": "web", "namespace": "ci", "uid": "1", "creationTimestamp": format_instant(created)}
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"schedulingGates": gates},
+        "status": status,
+    }
+    return annotated(obj, on_deadline=draw(st.sampled_from(["stop", "delete"]))), created
+
+
+def has_ever_run(pod: dict[str, Any]) -> bool:
+    """Whether any container of a Pod runs or has ended, now or before."""
+    states = [
+        one.get(name, {}) for part in CONTAINERS for one in pod["status"][part] for name in ("state", "lastState")
+    ]
+    return any(not RAN.isdisjoint(state) for state in states)
+
+
+@settings(searching, max_examples=500)
+@given(
+    pod=waiting_pods(),
+    deadline=st.integers(1, 10**5),
+    after=st.integers(0, 3 * 10**5),
+    source=st.sampled_from(["annotation", "policy", "namespace"]),
+)
+def test_pod_is_never_stopped_before_its_pending_deadline_nor_once_a_container_has_run(pod, deadline, after, source):
+    obj, created = pod
+    now, text, context = created + timedelta(seconds=after), f"{deadline}s", Context(namespace=HOME)
+    if source == "annotation":
+        obj = annotated(obj, pending_deadline=text)
+    elif source == "policy":
+        rule = {"name": "one", "match": {"kinds": ["pods"]}, "pendingDeadline": text}
+        context = Context(Policy.model_validate({"rules": [rule]}), HOME)
+    else:
+        context = Context(namespace=namespace_of(namespace(default_pending_deadline=text)))
+
+    decision = decide_stop(obj, POD, now, context)
+
+    is_acted_on = isinstance(decision, Stop | Wait)
+    if has_ever_run(obj) or obj["status"]["phase"] != "Pending" or obj["spec"]["schedulingGates"]:
+        assert not is_acted_on
+    if isinstance(decision, Stop):
+        assert now >= created + timedelta(seconds=deadline)
+    if is_acted_on:
+        assert may_stop(obj, POD, context)
+        assert decision.facts.active.started_at is None
+
+
+@searching
+@given(pod=waiting_pods(), now=instants, context=contexts)
+def test_pod_that_waits_has_a_decision_that_differs_later_only_from_wait_to_stop(pod, now, context):
+    obj, created = pod
+    obj = annotated(obj, pending_deadline="1h")
+    first = decide_stop(obj, POD, now, context)
+    later = decide_stop(obj, POD, max(now, created + timedelta(days=9)), context)
+
+    assert repr(first.facts) == repr(later.facts)
+    if isinstance(first, Wait) and later != first:
+        assert later == Stop(first.until, Reason.DEADLINE_EXCEEDED, first.facts)
+    elif not isinstance(first, Wait):
+        assert comparable(later) == comparable(first)

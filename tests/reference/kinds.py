@@ -38,13 +38,14 @@ def _table(rules, *, more="", text=lambda _: ""):
 
 def _stops(rules):
     """One row for all kinds that are stopped in the same way and have the same waiters."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
     for rule in rules:
         stop, waiters = rule.deadline.stop, rule.deadline.waiters
         patch = code(json.dumps(stop.patch)) if stop else f"not stopped: {rule.deadline.cannot_stop}"
         waits = "; ".join(map(describe_waiter, waiters))
-        groups.setdefault((patch, _end_of(stop), waits), []).append(f"[{rule.kind}](#{_anchor(rule)})")
-    titles = ("Kinds", "At the deadline", "The object then", "What waits for its end")
+        pending = "yes" if rule.deadline.pending else ""
+        groups.setdefault((patch, _end_of(stop), waits, pending), []).append(f"[{rule.kind}](#{_anchor(rule)})")
+    titles = ("Kinds", "At the deadline", "The object then", "What waits for its end", "Pending deadline")
     return table(titles, [(", ".join(kinds), *row) for row, kinds in groups.items()])
 
 

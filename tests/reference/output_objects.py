@@ -80,11 +80,18 @@ class ArchiveReport(Output):
 
 
 class DeadlineReport(Output):
-    """The active deadline of the object."""
+    """The deadline of the object that applies now."""
 
     seconds: int | None
     source: Annotated[str | None, Field(alias="from")]
+    stage: Annotated[
+        Literal["pending", "active"] | None,
+        Field(description="What the deadline limits: the wait for the start, or the run. Null without a deadline."),
+    ]
     started_at: datetime | None
+    waits_since: Annotated[
+        datetime | None, Field(description="When the clock of the pending deadline started; null for an active one.")
+    ]
     due_at: datetime | None
     decision: Literal["ignore", "wait", "stop"]
     reason: Reason

@@ -8,11 +8,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from shared.adapters.config.yaml_file import describe_problem
-from shared.core.deadlines.run import is_merged, run_of
+from shared.core.deadlines.run import is_merged, run_of, waiting_of
 from shared.core.finish import EARLY_FINISH, Finish, find_early_finish, finish_of, lacks_managed_fields
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.deadline_rule import DeadlineRule
 from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
+from shared.core.kinds.predicates import UnknownShapeError
 from shared.core.kinds.rule import Outcome
 from shared.core.objects import format_instant, printable, ref_of
 from shared.core.ttl.durations import format_duration
@@ -26,6 +27,8 @@ class ExpectDeadline(BaseModel):
     Attributes:
         started_at: Its start or last resume (RFC 3339); null if it is unknown.
         suspended: Whether the clock does not run; null if the shape of the object is unknown to the rule.
+        pending: Since when it waits for its first start (RFC 3339), or `unknown`; `suspended` if it waits on purpose,
+            `none` if it has started or its kind does not show that; null if the shape is unknown to the rule.
         native: The deadline of the kind's own field: `1h`, `0s`, `never`, `none`.
         stopped: Whether it has what a stop writes.
     """
@@ -34,6 +37,7 @@ class ExpectDeadline(BaseModel):
 
     started_at: str | None = None
     suspended: bool | None = None
+    pending: str | None = None
     native: str | None = None
     stopped: bool | None = None
 
@@ -141,9 +145,22 @@ def describe_run(obj: Any, rule: DeadlineRule) -> dict[str, Any]:
     return {
         "startedAt": run and run.started_at and format_instant(run.started_at),
         "suspended": run and run.is_suspended,
+        "pending": _describe_waiting(obj, rule),
         "native": _of_field(obj, rule.native),
         "stopped": any(is_merged(obj, stop.patch) for stop in rule.patches),
     }
+
+
+def _describe_waiting(obj: Any, rule: DeadlineRule) -> str | None:
+    try:
+        waiting = waiting_of(obj, rule)
+    except UnknownShapeError:
+        return None
+    if waiting is None:
+        return "none"
+    if waiting.is_on_purpose:
+        return "suspended"
+    return format_instant(waiting.since) if waiting.since else "unknown"
 
 
 def _describe_early(obj: Any, known: Catalogue) -> str:
@@ -197,7 +214,8 @@ def _describe(result: dict[str, Any] | None) -> str:
 
 
 def _describe_run(run: dict[str, Any]) -> str:
-    words = [word for word in ("suspended", "stopped") if run.get(word)]
+    words, waits = [word for word in ("suspended", "stopped") if run.get(word)], run.get("pending") or "none"
     words += [f"running since {run['startedAt']}"] if run.get("startedAt") and not run.get("suspended") else []
+    words += {"none": [], "suspended": ["waits on purpose"]}.get(waits, [f"waits for its start since {waits}"])
     words += [f"its own deadline field: {run['native']}"] if run.get("native", "none") != "none" else []
     return ", ".join(words)

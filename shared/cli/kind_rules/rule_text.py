@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from shared.core.kinds.deadline_rule import DeadlineRule, StopRule, Waiter
+from shared.core.kinds.deadline_rule import DeadlineRule, PendingRule, StopRule, Waiter
 from shared.core.kinds.inheritance import InheritedTtl, TtlField
 from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
 from shared.core.kinds.predicates import Predicate
@@ -133,12 +133,20 @@ def describe_deadline(rule: DeadlineRule) -> dict[str, list[str]]:
     return {
         "start": [_in_turn(number, describe_time(source)) for number, source in enumerate(rule.started_at)],
         "suspended": suspended,
+        "waits for its start": list(_describe_pending(rule.pending)) if rule.pending else [],
         "its deadline": list(_describe_native(rule.native)) if rule.native else [],
         "stopped": list(_describe_stop(rule.stop)) if rule.stop else [f"never, only deleted: {rule.cannot_stop}"],
         "suspended at its deadline": list(_describe_stop(rule.suspend)) if rule.suspend else [],
         "not stopped": [f"if {describe_test(exception.when)}: {exception.why}"] if exception else [],
         "waits for its end": [describe_waiter(one) for one in rule.waiters],
     }
+
+
+def _describe_pending(pending: PendingRule) -> Iterator[str]:
+    yield f"while {describe_test(pending.when)}"
+    yield f"since {', else '.join(describe_time(source) for source in pending.since)}"
+    if pending.suspended is not None:
+        yield f"its pending deadline does not run while {describe_test(pending.suspended)}"
 
 
 def describe_waiter(one: Waiter) -> str:

@@ -96,6 +96,8 @@ def advise_stop(stop: StopDecision, ref: ObjectRef, rule: KindRule, *, flags: tu
         flags: The flags that make kubectl use the object's cluster.
     """
     template = _STOP_ADVICE.get(stop.reason, "")
+    if template is _TO_RUN_ON and stop.facts.active.is_pending:
+        template = "to let it wait without a deadline: {wait_on}"
     if stop.reason is Reason.CANNOT_STOP and rule.deadline is None:
         return ""  # it is unknown when the object started
     fields = {field for _, field, _, _ in Formatter().parse(template) if field}
@@ -114,6 +116,7 @@ def commands_for(
         "at": ("ttl", "set", name, "TIME", *place),
         "unset": ("ttl", "set", name, "--unset", *place),
         "run_on": ("ttl", "set", name, "--deadline", "never", *place),
+        "wait_on": ("ttl", "set", name, "--pending-deadline", "never", *place),
         "unset_deadline": ("ttl", "set", name, "--unset-deadline", *place),
         "delete_at_deadline": ("ttl", "set", name, "--on-deadline", "delete", *place),
         "forget_stop": ("annotate", name, f"{ANNOTATION_DOMAIN}/{DEADLINE_EXCEEDED}-", *place),

@@ -1,4 +1,4 @@
-"""The decision about the active deadline of one object, as JSON and as lines of text."""
+"""The decision about the deadline of one object, as JSON and as lines of text."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ STOP_WORDS = {
     Reason.INVALID_DEADLINE: "the value that sets its deadline is invalid",
     Reason.NEVER: "its deadline is never",
     Reason.FINISHED: "it has finished",
-    Reason.SUSPENDED: "it is suspended, and the clock of its deadline starts again when it is resumed",
+    Reason.SUSPENDED: "it is suspended or waits on purpose, and the clock of its deadline starts when that ends",
     Reason.NOT_STARTED: "it has not started, and the clock of its deadline starts when it does",
     Reason.STOP_UNDONE: "it was stopped at its deadline and runs again; it is not stopped again",
     Reason.CANNOT_STOP: "it cannot be stopped",
@@ -49,7 +49,7 @@ PAST: Mapping[Action, str] = {"stop": "stopped", "suspend": "suspended", "delete
 
 
 def deadline_as_json(stop: StopDecision | None) -> dict[str, Any]:
-    """Return the documented JSON of the active deadline; what is unknown or not set is null.
+    """Return the documented JSON of the deadline that applies now; what is unknown or not set is null.
 
     Args:
         stop: The decision about the deadline; None if the kind of the object has no rule.
@@ -59,7 +59,9 @@ def deadline_as_json(stop: StopDecision | None) -> dict[str, Any]:
     return {
         "seconds": int(deadline.after.total_seconds()) if deadline and deadline.after is not None else None,
         "from": deadline.source if deadline else None,
+        "stage": str(active.stage) if active and deadline else None,
         "startedAt": instant_as_json(active.started_at if active else None),
+        "waitsSince": instant_as_json(active.counts_from if active and active.is_pending else None),
         "dueAt": instant_as_json(due_at if deadline else None),
         "decision": _word(stop),
         "reason": str(stop.reason if stop else Reason.UNKNOWN_SHAPE),
@@ -124,13 +126,16 @@ def describe_stop_fate(stop: StopDecision, rule: KindRule, now: datetime) -> str
 
 
 def _describe_setting(active: DeadlineFacts, reason: Reason, now: datetime) -> str:
-    """`6h, by annotation …; runs since 2026-01-02T03:04:05Z (4h ago)`."""
-    deadline, started_at = active.deadline, active.started_at
+    """`6h, by annotation …; runs since 2026-01-02T03:04:05Z (4h ago)`, or `1h to start, by …; waits since …`."""
+    deadline, counts_from = active.deadline, active.counts_from
     if deadline is None or deadline.after is None:
         return f"never, by {deadline.source}" if deadline else "none"
+    if active.is_pending:
+        waits = f"; waits since {describe_instant(counts_from, now)}" if counts_from else ""
+        return f"{format_duration(deadline.after)} to start, by {deadline.source}{waits}"
     moved = f", shortened by {active.moved_by}" if active.moved_by else ""
     is_running = reason not in (Reason.SUSPENDED, Reason.ALREADY_STOPPED, Reason.FINISHED)
-    since = f"; runs since {describe_instant(started_at, now)}" if started_at and is_running else ""
+    since = f"; runs since {describe_instant(counts_from, now)}" if counts_from and is_running else ""
     return f"{format_duration(deadline.after)}, by {deadline.source}{moved}{since}"
 
 

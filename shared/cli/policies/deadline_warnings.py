@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from shared.cli.policies.comparison import Comparison
+from shared.core.deadlines.deadline import Stage
 from shared.core.decide import Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
@@ -15,10 +16,12 @@ def describe_deadlines(comparison: Comparison, policy: Policy) -> Iterator[str]:
     yield from _describe_opt_in(comparison, policy)
     yield from _describe_shortened(comparison)
     used = {
-        one.stops[1].facts.active.deadline.source for one in comparison.objects if one.stops[1].facts.active.deadline
+        (active.deadline.source, active.stage)
+        for active in (one.stops[1].facts.active for one in comparison.objects)
+        if active.deadline
     }
     for rule in policy.rules:
-        if rule.active_deadline is not None and rule.source not in used:
+        if Stage.ACTIVE in rule.deadlines and (rule.source, Stage.ACTIVE) not in used:
             yield f"no running object gets its deadline from {rule.source}"
 
 
@@ -39,7 +42,7 @@ def _describe_opt_in(comparison: Comparison, policy: Policy) -> Iterator[str]:
     kinds: dict[str, KindRule] = {one.rule.name: one.rule for one in comparison.objects if one.rule.opt_in}
     for kind in kinds.values():
         for one in policy.candidates(kind):
-            if one.rule.active_deadline is not None and one.deadline is None:
+            if one.rule.sets_deadline and not one.rule.match.names(kind):
                 yield f"{one.rule.source} sets no deadline for {kind.name}, an opt-in kind: name it in match.kinds"
 
 

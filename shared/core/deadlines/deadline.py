@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from shared.core.kinds.deadline_rule import ACTIONS
@@ -11,12 +12,28 @@ from shared.core.ttl.durations import or_never, parse_duration
 from shared.core.ttl.ttl import Origin
 
 ACTIVE_DEADLINE = "active-deadline"
-"""The annotation that sets the deadline of an object."""
+"""The annotation that sets how long an object may run."""
+
+PENDING_DEADLINE = "pending-deadline"
+"""The annotation that sets how long an object may wait for its start."""
 
 ON_DEADLINE = "on-deadline"
 """The annotation that sets what is done at the deadline."""
 
 _NEVER = "never"
+
+
+class Stage(StrEnum):
+    """The part of the life of an unfinished object that a deadline limits."""
+
+    PENDING = "pending"
+    """It waits for its start: the pending deadline applies."""
+    ACTIVE = "active"
+    """It has started, or it is unknown whether it has: the active deadline applies."""
+
+
+DEADLINES = {Stage.PENDING: PENDING_DEADLINE, Stage.ACTIVE: ACTIVE_DEADLINE}
+"""The annotation of an object that sets the deadline of each stage."""
 
 
 class InvalidDeadlineError(ValueError):
@@ -25,11 +42,11 @@ class InvalidDeadlineError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """How long an object may run.
+    """How long an object may run, or wait for its start.
 
     Attributes:
         source: The annotation, field or policy rule that sets it.
-        after: The time from its start, or its last resume; None for `never`.
+        after: The time from the start of the clock; None for `never`.
         origin: The type of the source.
     """
 
@@ -37,14 +54,14 @@ class Deadline:
     after: timedelta | None
     origin: Origin = "object"
 
-    def due_at(self, started_at: datetime | None) -> datetime | None:
-        """The instant at which the object is stopped; None for `never`, or without a known start."""
-        if self.after is None or started_at is None:
+    def due_at(self, counts_from: datetime | None) -> datetime | None:
+        """The instant at which the object is stopped; None for `never`, or if the start of the clock is unknown."""
+        if self.after is None or counts_from is None:
             return None
         try:
-            return started_at + self.after
+            return counts_from + self.after
         except OverflowError:
-            return datetime.max.replace(tzinfo=started_at.tzinfo)
+            return datetime.max.replace(tzinfo=counts_from.tzinfo)
 
 
 def read_deadline(name: str, value: Any, *, origin: Origin = "object", may_be_never: bool = True) -> Deadline:
@@ -74,18 +91,17 @@ def read_deadline(name: str, value: Any, *, origin: Origin = "object", may_be_ne
     return Deadline(source, after, origin)
 
 
-def annotated_deadline(annotations: Mapping[str, Any]) -> Deadline | None:
-    """The deadline that an object's own annotation sets.
+def annotated_deadlines(annotations: Mapping[str, Any]) -> dict[Stage, Deadline]:
+    """The deadlines that an object's own annotations set, by the stage that they limit.
 
     Args:
         annotations: The object's annotations, without their domain.
 
     Raises:
-        InvalidDeadlineError: An annotation about the deadline has a malformed value.
+        InvalidDeadlineError: An annotation about a deadline has a malformed value.
     """
     action = annotations.get(ON_DEADLINE)
     if ON_DEADLINE in annotations and action not in ACTIONS:
         source = f"annotation {ANNOTATION_DOMAIN}/{ON_DEADLINE}"
         raise InvalidDeadlineError(f"{source}: expected one of {', '.join(ACTIONS)}, got {quote(action)}")
-    value = annotations.get(ACTIVE_DEADLINE)
-    return None if ACTIVE_DEADLINE not in annotations else read_deadline(ACTIVE_DEADLINE, value)
+    return {stage: read_deadline(name, annotations[name]) for stage, name in DEADLINES.items() if name in annotations}

@@ -1,16 +1,17 @@
-"""Decide whether a running object is left alone, waits for its deadline, or is stopped: one pure function.
+"""Decide whether an unfinished object is left alone, waits for its deadline, or is stopped: one pure function.
 
 `decide_stop` has the form of `shared.core.decide.decide`, and the same properties: it is total, deterministic and
 monotone in `now`. If a fact is unknown, the object is left alone, and the reason names the fact.
 
-The clock of a deadline starts with the object, or with its last resume. It does not run while the object is suspended.
+The clock of an active deadline starts with the object, or with its last resume. It does not run while the object is
+suspended. The clock of a pending deadline runs only until the first start.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE
+from shared.core.deadlines.deadline import DEADLINES, ON_DEADLINE, Stage
 from shared.core.deadlines.evaluate_stop import evaluate_stop
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED
 from shared.core.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_wait
@@ -31,7 +32,7 @@ class Stop:
 
 StopDecision = Ignore | Wait | Stop
 
-_ANNOTATIONS = frozenset({ACTIVE_DEADLINE, ON_DEADLINE, DEADLINE_EXCEEDED})
+_ANNOTATIONS = frozenset({*DEADLINES.values(), ON_DEADLINE, DEADLINE_EXCEEDED})
 """Annotations of an object that set a deadline, or whose malformed value is reported."""
 
 
@@ -70,4 +71,7 @@ def may_stop(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool
     if rule.deadline is None or rule.opt_in or rule.scope == "Cluster":
         return False
     namespace = context.namespace
-    return namespace is None or namespace.default_deadline is not None
+    if namespace is None:
+        return True
+    defaults = namespace.default_deadlines
+    return Stage.ACTIVE in defaults or (Stage.PENDING in defaults and rule.deadline.pending is not None)

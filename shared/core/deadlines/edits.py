@@ -1,8 +1,16 @@
-"""Build the edits by which `set` sets and removes the active deadline of one object."""
+"""Build the edits by which `set` sets and removes the deadlines of one object."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE, InvalidDeadlineError, read_deadline
+from shared.core.deadlines.deadline import (
+    ACTIVE_DEADLINE,
+    DEADLINES,
+    ON_DEADLINE,
+    InvalidDeadlineError,
+    Stage,
+    read_deadline,
+)
 from shared.core.deadlines.run import find_stop_problem
 from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
@@ -22,33 +30,37 @@ def check_deadline(value: str) -> None:
         raise ValueError(str(error).removeprefix(f"annotation {ANNOTATION_DOMAIN}/{ACTIVE_DEADLINE}: ")) from None
 
 
-def set_deadline(obj: Any, rule: KindRule, value: str | None, action: Action | None) -> Edit:
-    """Set the deadline of an object, what is done at the deadline, or both.
+def set_deadlines(obj: Any, rule: KindRule, values: Mapping[Stage, str], action: Action | None) -> Edit:
+    """Set the deadlines of an object, what is done at them, or both.
 
     Args:
         obj: The object.
         rule: Its kind rule.
-        value: A duration of more than zero, or `never`; None to leave the deadline as it is.
+        values: The deadlines to set, by the stage that they limit: each a duration of more than zero, or `never`.
         action: What is done at the deadline; None to leave that as it is.
 
     Raises:
-        ValueError: The value cannot be read, or the object cannot be stopped; the message says why.
+        ValueError: A value cannot be read, the kind has no such deadline, or the object cannot be stopped; the message
+            says why.
     """
     check_changeable(obj, rule)
-    if value is not None:
+    for value in values.values():
         check_deadline(value)
-    if value != "never":
+    if Stage.PENDING in values and (rule.deadline is None or rule.deadline.pending is None):
+        raise ValueError(f"a {rule.kind} has no pending deadline: its kind rule has no `deadline.pending`")
+    if not values or set(values.values()) != {"never"}:
         _check_stoppable(obj, rule, action)
-    wanted: dict[str, str | None] = {ACTIVE_DEADLINE: value, ON_DEADLINE: action}
+    wanted: dict[str, str | None] = {DEADLINES[stage]: value for stage, value in values.items()}
+    wanted[ON_DEADLINE] = action
     return Edit({name: text for name, text in wanted.items() if text is not None})
 
 
 def unset_deadline(obj: Any) -> Edit | None:
-    """Remove the annotations that set the deadline; None if there are none.
+    """Remove the annotations that set the deadlines; None if there are none.
 
     The mark of a stop stays: without it a stopped object would count as one that a person suspended.
     """
-    removed = {name: None for name in (ACTIVE_DEADLINE, ON_DEADLINE) if name in get_annotations(obj)}
+    removed = {name: None for name in (*DEADLINES.values(), ON_DEADLINE) if name in get_annotations(obj)}
     return Edit(removed) if removed else None
 
 

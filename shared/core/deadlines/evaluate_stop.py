@@ -1,11 +1,14 @@
-"""Find out, without a clock, when a running object reaches its deadline, or why it is left alone.
+"""Find out, without a clock, when an unfinished object reaches its deadline, or why it is left alone.
+
+While an object waits for its first start, its pending deadline applies, if one is set. Else its active deadline does.
 
 A hold or an exempt namespace takes precedence over every deadline. The first source that sets a deadline takes
 precedence: the object's annotation, the policy rules in order, the default of its namespace. While the kind's own
 deadline field is set, only the kind's controller acts; if a webhook sets that field by default, the earlier deadline
-applies. The namespace's maximum shortens every deadline of these sources, except `never`.
+applies. The namespace's maximum shortens every active deadline of these sources, except `never`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -13,15 +16,23 @@ from typing import Any
 from shared.core.appliers import find_applier
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
 from shared.core.case import Case, is_of_kind
-from shared.core.deadlines.deadline import ON_DEADLINE, Deadline, InvalidDeadlineError, annotated_deadline
+from shared.core.deadlines.deadline import (
+    DEADLINES,
+    ON_DEADLINE,
+    Deadline,
+    InvalidDeadlineError,
+    Stage,
+    annotated_deadlines,
+)
 from shared.core.deadlines.mark import STOPS_MAX, InvalidMarkError, Mark, read_mark
-from shared.core.deadlines.run import Run, find_stop_problem, is_merged, run_of
+from shared.core.deadlines.run import Run, Waiting, find_stop_problem, is_merged, run_of, waiting_of
 from shared.core.dispatchers import find_dispatcher
 from shared.core.evaluate import Evaluated
 from shared.core.facts import Context, DeadlineFacts, Facts, Reason
 from shared.core.finish import Finish, finish_of
+from shared.core.kinds.predicates import UnknownShapeError
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.objects import get_annotations, get_controller, get_text
+from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_controller, get_text
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import UnreadableRuleError, find_deadline_rule
@@ -43,58 +54,105 @@ def evaluate_stop(obj: Any, rule: KindRule, context: Context, *, finish: Finish 
     case = Case(obj, rule, context, get_annotations(obj), finish or finish_of(obj, rule))
     reason, nothing = case.deliberate_reason(), Facts(case.finish)
     try:
-        mark, own = read_mark(obj), annotated_deadline(case.annotations)
+        mark, own = read_mark(obj), _own_deadlines(case)
     except (InvalidMarkError, InvalidDeadlineError) as error:
         is_over = Reason.FINISHED if case.finish.finished else None
         return reason or is_over or Reason.INVALID_DEADLINE, replace(nothing, problem=str(error))
     if case.finish.finished:
         is_stopped = mark is not None and case.finish.outcome is not Outcome.SUCCEEDED
-        facts = replace(nothing, active=DeadlineFacts(own, mark=mark))
+        facts = replace(nothing, active=DeadlineFacts(own.get(Stage.ACTIVE), mark=mark))
         return reason or (Reason.ALREADY_STOPPED if is_stopped else Reason.FINISHED), facts
     if reason is Reason.INVALID_POLICY and case.namespace is not None:
         return reason, replace(nothing, problem=case.namespace.problem, problem_of=case.namespace.ref)
     run = run_of(obj, rule.deadline) if rule.deadline else _NOT_STARTED
     if run is None:
         return Reason.UNKNOWN_SHAPE, nothing
-    reason_while_running, facts = _evaluate_running(_Running(case, run, mark, own))
+    try:
+        running = _Running(case, run, mark, own, _find_waiting(case, own))
+    except UnknownShapeError as error:
+        return reason or Reason.UNKNOWN_SHAPE, replace(nothing, problem=str(error))
+    reason_while_running, facts = _evaluate_running(running)
     return reason or reason_while_running, facts
+
+
+def _own_deadlines(case: Case) -> dict[Stage, Deadline]:
+    """The deadlines that the object's own annotations set.
+
+    Raises:
+        InvalidDeadlineError: An annotation has a malformed value, or the kind has no such deadline.
+    """
+    own = annotated_deadlines(case.annotations)
+    if Stage.PENDING in own and (case.rule.deadline is None or case.rule.deadline.pending is None):
+        expected = "expected a kind whose objects show that they have never started, such as Pod"
+        raise InvalidDeadlineError(
+            f"annotation {ANNOTATION_DOMAIN}/{DEADLINES[Stage.PENDING]}: {expected}, got a {case.rule.kind}"
+        )
+    return own
+
+
+def _find_waiting(case: Case, own: Mapping[Stage, Deadline]) -> Waiting | None:
+    """The wait of the object for its first start; None if it has started, or if no source may set a pending deadline.
+
+    Raises:
+        UnknownShapeError: It is unknown whether the object has started.
+    """
+    rule, namespace = case.rule, case.namespace
+    if rule.deadline is None or rule.deadline.pending is None:
+        return None
+    may_default = not rule.opt_in and (namespace is None or Stage.PENDING in namespace.default_deadlines)
+    is_by_policy = any(Stage.PENDING in one.deadlines for one in case.context.policy.candidates(rule))
+    return waiting_of(case.obj, rule.deadline) if Stage.PENDING in own or may_default or is_by_policy else None
 
 
 @dataclass(slots=True)
 class _Running:
-    """An unfinished object, its run, its last stop, and the deadline that its own annotation sets."""
+    """An unfinished object, its run, its last stop, the deadlines of its own annotations, and its wait for a start."""
 
     case: Case
     run: Run
     mark: Mark | None
-    own: Deadline | None
+    own: Mapping[Stage, Deadline]
+    waiting: Waiting | None
 
-    def find_deadline(self) -> tuple[Deadline | None, PolicyRule | None]:
-        """The deadline that takes precedence, and the policy rule that sets it, if one does.
+    def find_facts(self) -> Facts:
+        """The facts about the deadline that applies: while the object waits for its start, a pending one if it is set.
+
+        Raises: as `find_deadline`.
+        """
+        if self.waiting is not None:
+            deadline, rule = self.find_deadline(Stage.PENDING)
+            if deadline is not None:
+                return self.facts_of(deadline, rule, Stage.PENDING)
+        return self.facts_of(*self.find_deadline(Stage.ACTIVE))
+
+    def find_deadline(self, stage: Stage) -> tuple[Deadline | None, PolicyRule | None]:
+        """The deadline of a stage that takes precedence, and the policy rule that sets it, if one does.
 
         Raises:
             NamespaceUnreadError: A policy rule that may matter needs the namespace, which was not read.
             UnreadableRuleError: A policy rule that may matter has no result for the object.
         """
         case, namespace = self.case, self.case.namespace
-        if self.own is not None:
-            return self.own, None
+        if stage in self.own:
+            return self.own[stage], None
         candidates = case.context.policy.candidates(case.rule)
         subject = Subject(case.obj, None, namespace, get_text(case.obj, "metadata.namespace"))
-        rule = find_deadline_rule(subject, candidates) if candidates else None
+        rule = find_deadline_rule(subject, candidates, stage) if candidates else None
         if rule is not None:
-            return rule.deadline, rule
+            return rule.deadlines[stage], rule
         may_default = namespace is not None and not case.rule.opt_in
-        return (namespace.default_deadline if namespace is not None and may_default else None), None
+        return (namespace.default_deadlines.get(stage) if namespace is not None and may_default else None), None
 
-    def find_facts(self, deadline: Deadline | None, rule: PolicyRule | None) -> Facts:
+    def facts_of(self, deadline: Deadline | None, rule: PolicyRule | None, stage: Stage = Stage.ACTIVE) -> Facts:
         """The facts about a deadline."""
-        at, moved_by = deadline.due_at(self.run.started_at) if deadline else None, ""
-        longest = self.case.namespace.max_deadline if self.case.namespace else None
+        since, longest = self.run.started_at, self.case.namespace.max_deadline if self.case.namespace else None
+        if stage is Stage.PENDING:
+            since, longest = self.waiting.since if self.waiting else None, None
+        at, moved_by = deadline.due_at(since) if deadline else None, ""
         if deadline and at and longest is not None and deadline.after is not None and longest < deadline.after:
-            at, moved_by = replace(deadline, after=longest).due_at(self.run.started_at), _MAXIMUM
+            at, moved_by = replace(deadline, after=longest).due_at(since), _MAXIMUM
         action = self.case.annotations.get(ON_DEADLINE) or (rule.on_deadline if rule else None) or "stop"
-        active = DeadlineFacts(deadline, self.run.started_at, moved_by, mark=self.mark, action=action)
+        active = DeadlineFacts(deadline, since, moved_by, mark=self.mark, action=action, stage=stage)
         audited_by = rule.name if rule is not None and rule.audit else ""
         return Facts(self.case.finish, due_at=at, policy_rule=rule, active=active, audited_by=audited_by)
 
@@ -137,6 +195,8 @@ class _Running:
             return f"the kind rule of {rule.name} has no `deadline`, so it is unknown how to stop a {rule.kind}"
         if facts.active.deletes:
             return self._archive_problem()
+        if facts.active.is_pending and rule.deadline.sets_native and self.run.is_suspended:
+            return f"a {rule.kind} in this state is not ended by its deadline field; expected on-deadline: delete"
         return find_stop_problem(self.case.obj, rule.deadline, facts.active.action)
 
     def _archive_problem(self) -> str:
@@ -174,14 +234,24 @@ class _Running:
 def _evaluate_running(running: _Running) -> Evaluated:
     case = running.case
     try:
-        facts = running.find_facts(*running.find_deadline())
+        facts = running.find_facts()
     except NamespaceUnreadError:
-        return Reason.NAMESPACE_UNREAD, running.find_facts(running.own, None)
+        return _await_namespace(running, running.facts_of(running.own.get(Stage.ACTIVE), None))
     except UnreadableRuleError as error:
-        unknown = running.find_facts(None, None)
+        unknown = running.facts_of(None, None)
         return Reason.INVALID_POLICY, replace(unknown, problem=str(error), unanswered=error.source)
     if running.is_stopped():
         return Reason.ALREADY_STOPPED, replace(facts, due_at=None)
+    if facts.active.is_pending and (facts.active.deletes or running.run.is_suspended):
+        return _reason_to_leave(running, facts)  # the deadline field of the kind counts from a later start
+    if running.waiting is not None and not facts.active.is_pending and case.namespace is None and not case.rule.opt_in:
+        return _await_namespace(running, facts)  # it may set a default
+    return _evaluate_beside_field(running, facts)
+
+
+def _evaluate_beside_field(running: _Running, facts: Facts) -> Evaluated:
+    """Leave an object alone while the deadline field of its kind is set: its controller acts on it."""
+    case = running.case
     native = case.rule.deadline.native if case.rule.deadline else None
     controller = (native and native.honoured_by) or ""
     try:
@@ -193,9 +263,18 @@ def _evaluate_running(running: _Running) -> Evaluated:
         deadline = Deadline(by_field.source, by_field.after, "native")
         if native.defaulted and _is_earlier(facts.due_at, deadline.due_at(running.run.started_at)):
             return _reason_to_leave(running, facts)
-        active = replace(facts.active, deadline=deadline, moved_by="", enforced_by=controller)
+        active = running.facts_of(deadline, None).active
+        active = replace(active, moved_by="", enforced_by=controller, action=facts.active.action)
         return Reason.ENFORCED_BY_CONTROLLER, replace(facts, due_at=_due_at(deadline, running.run), active=active)
     return _reason_to_leave(running, facts)
+
+
+def _await_namespace(running: _Running, facts: Facts) -> Evaluated:
+    """Leave an object alone until its namespace is read; the facts say since when it waits for its start."""
+    waiting = running.waiting
+    if waiting is not None and facts.active.counts_from is None:
+        facts = replace(facts, active=replace(facts.active, counts_from=waiting.since, stage=Stage.PENDING))
+    return Reason.NAMESPACE_UNREAD, facts
 
 
 def _is_earlier(due_at: datetime | None, other: datetime | None) -> bool:
@@ -214,9 +293,12 @@ def _reason_to_leave(running: _Running, facts: Facts) -> Evaluated:
         return Reason.NAMESPACE_UNREAD if may_default else Reason.NO_DEADLINE, facts
     if deadline.after is None:
         return Reason.NEVER, facts
+    is_pending = facts.active.is_pending
+    if is_pending and running.waiting is not None and running.waiting.is_on_purpose:
+        return Reason.SUSPENDED, replace(facts, due_at=None)
     if problem := running.cannot_stop(facts):
         return Reason.CANNOT_STOP, replace(facts, problem=problem)
-    if running.run.is_suspended:
+    if running.run.is_suspended and not is_pending:
         return running.idle_reason(), replace(facts, due_at=None)
     if running.is_stop_undone():
         return Reason.STOP_UNDONE, facts

@@ -1,4 +1,4 @@
-"""Read from an unfinished object since when it runs, and whether it is suspended or stopped."""
+"""Read from an unfinished object since when it runs or waits for its start, and whether it is suspended or stopped."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +25,32 @@ class Run:
     is_suspended: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The wait of an unfinished object for its first start.
+
+    Attributes:
+        since: Since when it waits; None if that is unknown. It may be too late, but never too early.
+        is_on_purpose: Whether a client has it wait, such as a queue; its clock does not run.
+    """
+
+    since: datetime | None
+    is_on_purpose: bool
+
+
+def waiting_of(obj: Any, rule: DeadlineRule) -> Waiting | None:
+    """The wait of an unfinished object; None if it has started, or if its kind does not show that.
+
+    Raises:
+        UnknownShapeError: The object has a shape that the rule does not expect.
+    """
+    pending = rule.pending
+    if pending is None or not holds(pending.when, obj):
+        return None
+    is_on_purpose = pending.suspended is not None and holds(pending.suspended, obj)
+    return Waiting(find_instant(pending.since, obj, _NO_CONDITION), is_on_purpose)
+
+
 def run_of(obj: Any, rule: DeadlineRule) -> Run | None:
     """The present run of an unfinished object; None if the object has a shape that the rule does not expect."""
     try:
@@ -32,6 +58,18 @@ def run_of(obj: Any, rule: DeadlineRule) -> Run | None:
         return Run(find_instant(rule.started_at, obj, _NO_CONDITION), is_suspended)
     except UnknownShapeError:
         return None
+
+
+def find_clock_start(obj: Any, rule: DeadlineRule) -> datetime | None:
+    """When the clock of a deadline of an unfinished object started: its start, or else its wait; None if unknown."""
+    run = run_of(obj, rule)
+    if run is not None and run.started_at is not None:
+        return run.started_at
+    try:
+        waiting = waiting_of(obj, rule) if run is not None else None
+    except UnknownShapeError:
+        return None
+    return waiting.since if waiting is not None else None
 
 
 def find_stop_problem(obj: Any, rule: DeadlineRule, action: Action) -> str:

@@ -29,7 +29,7 @@ from shared.core.kinds.rule import FinishedWhen, KindRule
 from shared.core.kinds.stop_text import is_marked, is_merged
 
 _OF_FINISH = ("api_versions", "kind", "plural", "scope", "finished", "observed_generation")
-_OF_RULE: dict[str, Any] = {**dict.fromkeys(_OF_FINISH, True), "deadline": {"stop", "suspend", "exception"}}
+_OF_RULE: dict[str, Any] = {**dict.fromkeys(_OF_FINISH, True), "deadline": {"stop", "suspend", "exception", "pending"}}
 _DIGITS = 12
 
 
@@ -42,12 +42,14 @@ class Expressions:
         shapes: Each is true if some fields have the types that the rule expects.
         finished: True if the object has finished.
         stoppable: True if nothing in the object makes a stop wrong; empty if the rules name nothing that would.
+        pending: True if the object has never started, and does not wait on purpose; empty if the rules do not show it.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
     shapes: list[str] = field(default_factory=list)
     finished: str = "false"
     stoppable: str = ""
+    pending: str = ""
 
 
 def rule_version(rules: Iterable[KindRule]) -> str:
@@ -68,16 +70,17 @@ def express(rules: Sequence[KindRule], *, of_stops: bool = False) -> Expressions
     """
     variables: dict[str, str] = {}
     shapes: dict[str, None] = {}
-    finished, stoppable = "false", list[str]()
+    finished, stoppable, pending = "false", list[str](), list[str]()
     for rule in reversed(rules):
         translation = _Translation(variables)
         translated, is_known = translation.rule(rule), _has_version_of(rule)
         for test in translation.stoppable(rule) if of_stops else ():
             stoppable.append(test if len(rules) == 1 else f"(!({is_known}) || {test})")
         finished = f"{is_known} && {translated}" if finished == "false" else f"{is_known} ? {translated} : {finished}"
+        pending += [f"({is_known} && {one})" for one in translation.pending(rule)]
         for shape in translation.shapes:
             shapes[shape if len(rules) == 1 else f"(!({is_known}) || {shape})"] = None
-    return Expressions(variables, list(shapes), finished, " && ".join(stoppable))
+    return Expressions(variables, list(shapes), finished, " && ".join(stoppable), " || ".join(pending))
 
 
 def _has_version_of(rule: KindRule) -> str:
@@ -131,6 +134,20 @@ class _Translation:
                 yield f"{optional_field('oldObject', native.path)}.orValue({NULL}) == {NULL}"
         if deadline.exception is not None:
             yield negate(self.test(deadline.exception.when, refutes=True, negated=True))
+
+    def pending(self, rule: KindRule) -> Iterator[str]:
+        """Yield the expression that an object has never started, and does not wait on purpose, if the rule shows it.
+
+        A shape that the rule does not expect makes it false, whatever else is asked of the object.
+        """
+        pending = rule.deadline.pending if rule.deadline else None
+        if pending is None:
+            return
+        own = _Translation(self.variables)
+        parts = [own.test(pending.when, refutes=True)]
+        if pending.suspended is not None:
+            parts.append(negate(own.test(pending.suspended, refutes=True, negated=True)))
+        yield f"({' && '.join([*own.shapes, *parts])})"
 
     def finished(self, finished: FinishedWhen) -> list[str]:
         unless = finished.unless

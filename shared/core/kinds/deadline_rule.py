@@ -1,4 +1,4 @@
-"""The part of a kind rule about active deadlines; `shared.core.kinds.rule` shows the whole schema."""
+"""The part of a kind rule about deadlines; `shared.core.kinds.rule` shows the whole schema."""
 
 from typing import Literal, Self, get_args
 
@@ -66,11 +66,36 @@ class Waiter(RuleModel):
     why: Word
 
 
+def _without_finish(sources: tuple[TimeSource, ...]) -> tuple[TimeSource, ...]:
+    """Check that no source of a start needs the condition that marks the object as finished."""
+    if words := sorted(FROM_FINISHING_CONDITION & {*finish_sources(sources)}):
+        message = "{word} is about the finish: expected a source of the start"
+        raise PydanticCustomError("no_start", message, {"word": words[0].value})
+    return sources
+
+
+class PendingRule(RuleModel):
+    """Which objects of a kind have never started, and since when they wait for their start.
+
+    While `suspended` holds, an object waits on purpose: its pending deadline does not run.
+    """
+
+    when: Predicate
+    since: tuple[TimeSource, ...] = Field(min_length=1)
+    suspended: Predicate | None = None
+
+    @field_validator("since")
+    @classmethod
+    def _has_no_finish(cls, sources: tuple[TimeSource, ...]) -> tuple[TimeSource, ...]:
+        return _without_finish(sources)
+
+
 class DeadlineRule(RuleModel):
-    """How an active deadline of one kind is measured and enforced."""
+    """How the deadlines of one kind are measured and enforced."""
 
     started_at: tuple[TimeSource, ...] = Field(min_length=1)
     suspended: Predicate | None = None
+    pending: PendingRule | None = None
     native: NativeDeadline | None = None
     stop: StopRule | None = None
     suspend: StopRule | None = None
@@ -81,10 +106,7 @@ class DeadlineRule(RuleModel):
     @field_validator("started_at")
     @classmethod
     def _has_no_finish(cls, sources: tuple[TimeSource, ...]) -> tuple[TimeSource, ...]:
-        if words := sorted(FROM_FINISHING_CONDITION & {*finish_sources(sources)}):
-            message = "{word} is about the finish: expected a source of the start"
-            raise PydanticCustomError("no_start", message, {"word": words[0].value})
-        return sources
+        return _without_finish(sources)
 
     @model_validator(mode="after")
     def _stops_or_says_why_not(self) -> Self:

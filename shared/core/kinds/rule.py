@@ -46,6 +46,10 @@ file. The whole schema:
     deadline:                        # how long an object may run; if left out, no deadline is enforced
       startedAt: [status.startTime]  #   sources as in finishedAt: the start, or the last resume if that is later
       suspended: TEST                #   the clock does not run while this holds, and starts again after it
+      pending:                       #   how long it may wait for its start; if left out, it has no pendingDeadline
+        when: TEST                   #     it has never started: the pending deadline applies, if one is set
+        since: [SOURCE]              #     since when it waits, as in finishedAt
+        suspended: TEST              #     it waits on purpose: the pending deadline does not run
       native:                        #   while one of these fields is set, only the kind's controller acts
         fields: [{path: spec.activeDeadlineSeconds}]   # as in ttl
         zero: now                    #     meaning of 0; or never

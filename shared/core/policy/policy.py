@@ -27,7 +27,8 @@ A policy is one YAML file:
         jitter: 10m                  # a sweep spreads late deletions over this time; needs a ttl or a limit
         minAge: 10m                  # kept so long after the finish, whichever source sets a shorter TTL
         activeDeadline: 6h           # how long an unfinished object may run; or never. Not with age
-        onDeadline: delete           # what is done then: suspend, delete, or stop, the default
+        pendingDeadline: 1h          # how long a Pod may wait for its first container; or never. Not with age
+        onDeadline: delete           # what is done at both: suspend, delete, or stop, the default
         onDispatched: delete         # if another cluster sent the object here; keep is the default. Not with age
         onRecreated: delete          # if Argo CD, Flux or the like creates it again; keep is the default. Not with age
         keepLast: 3                  # the newest of a group that succeeded are kept, and as many that failed
@@ -59,6 +60,7 @@ owners and dispatchers, they count as the ttl of a policy rule. Objects that are
 maxCount objects of a group are never deleted by it.
 """
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -117,7 +119,8 @@ class Policy(RuleModel):
             kinds: All known kinds. If a built-in kind shares its name with others, the built-in kind is meant.
 
         Raises:
-            ValidationError: A word names no kind, several kinds, or one that never finishes; a pattern matches none.
+            ValidationError: A word names no kind, several kinds, or one that never finishes; a pattern matches none. Or
+                a rule with pendingDeadline names a kind that has none.
         """
         rules: list[PolicyRule] = []
         errors: list[InitErrorDetails] = []
@@ -139,6 +142,7 @@ class Policy(RuleModel):
             for rule, known in zip(rules, of_rules, strict=True)
         ]
         errors += find_archive_problems(matched, self.archives)
+        errors += _find_pending_problems(rules, kinds)
         if errors:
             raise ValidationError.from_exception_data("Policy", errors)
         return self.model_copy(update={"rules": tuple(rules)})
@@ -180,7 +184,7 @@ class Policy(RuleModel):
 
     def sets_deadline_for(self, kind: KindRule) -> bool:
         """Return whether a rule sets a deadline for objects of a kind."""
-        return any(one.deadline is not None for one in self.candidates(kind))
+        return any(one.deadlines for one in self.candidates(kind))
 
     def sets_ttl_for(self, kind: KindRule) -> bool:
         """Return whether a rule sets a TTL for objects of a kind, or limits their number, which needs no TTL."""
@@ -189,6 +193,19 @@ class Policy(RuleModel):
     def limits_by_quota(self, kind: KindRule) -> bool:
         """Return whether a rule lets objects of a kind go before their time because of a quota."""
         return any(one.limits and one.rule.when_quota_above is not None for one in self.candidates(kind))
+
+
+def _find_pending_problems(rules: Sequence[PolicyRule], kinds: Catalogue) -> Iterator[InitErrorDetails]:
+    """Yield an error for each rule whose pendingDeadline has no effect on a kind that the rule names."""
+    having = {one.name for one in kinds.rules if one.deadline is not None and one.deadline.pending is not None}
+    for index, rule in enumerate(rules):
+        lacking = {one.name for one in kinds.rules if rule.match.names(one)} - having
+        if rule.pending_deadline is not None and lacking:
+            problem = f"expected kinds whose objects show that they have never started ({', '.join(sorted(having))})"
+            error = PydanticCustomError(
+                "pending", "{problem}", {"problem": f"{problem}, got {', '.join(sorted(lacking))}"}
+            )
+            yield InitErrorDetails(type=error, loc=("rules", index, "pendingDeadline"), input=rule.pending_deadline)
 
 
 def _resolve(word: str, rule: PolicyRule, kinds: Catalogue) -> list[str]:

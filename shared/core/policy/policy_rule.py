@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import Field
 from pydantic import model_validator as checked
 
-from shared.core.deadlines.deadline import Deadline
+from shared.core.deadlines.deadline import Deadline, Stage
 from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import Outcome
@@ -103,9 +103,9 @@ class PolicyRule(RuleModel):
     on_owned: Literal["keep", "delete"] | None = Field(
         default=None,
         description="Whether an object is deleted, or stopped at its deadline, while its controller owner has not "
-        "finished. Needs ttl, maxCount, whenQuotaAbove or activeDeadline. The default is keep. With delete, kinds "
-        "whose rule has whileOwnerUnfinished: keep, such as Pod, are still kept from deletion by a TTL or a limit, "
-        "unless the owner is of a kind without a kind rule.",
+        "finished. Needs ttl, maxCount, whenQuotaAbove, activeDeadline or pendingDeadline. The default is keep. With "
+        "delete, kinds whose rule has whileOwnerUnfinished: keep, such as Pod, are still kept from deletion by a TTL "
+        "or a limit, unless the owner is of a kind without a kind rule.",
     )
     on_dispatched: Literal["keep", "delete"] | None = Field(
         default=None,
@@ -123,12 +123,20 @@ class PolicyRule(RuleModel):
         description="How long an unfinished object may run, from its start or its last resume: a duration or never. "
         "Then it is stopped. Of the rules that match, the first with an activeDeadline sets it.",
     )
+    pending_deadline: AnyDeadline | None = Field(
+        default=None,
+        description="How long an object that has never started may wait for its start: a duration or never. Then "
+        "onDeadline is done with it. Only kinds whose objects show that they have never started have it: Pods, until "
+        "the first container, init containers included, runs. Until then it replaces activeDeadline. Of the rules that "
+        "match, the first with a pendingDeadline sets it.",
+    )
     on_deadline: Action | None = Field(
         default=None,
-        description="What is done at the deadline. Needs activeDeadline. The default is stop. With suspend, an object "
+        description="What is done at both deadlines. Needs activeDeadline or pendingDeadline. The default is stop. A "
+        "Pod without a node cannot be stopped, only deleted. With suspend, an object "
         "of a kind that can be suspended, such as a Job, does not finish, and can be resumed. With delete, the object "
         "is deleted, even if its kind cannot be stopped. The delete guard, if installed, rejects this DELETE, unless "
-        "the object itself has the annotations active-deadline and on-deadline: delete.",
+        "the object itself has the annotation on-deadline: delete beside the one of the deadline.",
     )
     jitter: Duration | None = Field(
         default=None,
@@ -215,13 +223,20 @@ class PolicyRule(RuleModel):
             return self.keep_last_failed
         return self.keep_last
 
+    @property
+    def sets_deadline(self) -> bool:
+        """Return whether it sets a deadline, of whichever stage."""
+        return bool(self.deadlines)
+
     @cached_property
-    def deadline(self) -> Deadline | None:
-        """The deadline that it sets."""
-        if self.active_deadline is None:
-            return None
-        after = None if self.active_deadline == "never" else self.active_deadline
-        return Deadline(self.source, after, "policy")
+    def deadlines(self) -> dict[Stage, Deadline]:
+        """The deadlines that it sets, by the stage that they limit."""
+        given = {Stage.ACTIVE: self.active_deadline, Stage.PENDING: self.pending_deadline}
+        return {
+            stage: Deadline(self.source, None if after == "never" else after, "policy")
+            for stage, after in given.items()
+            if after is not None
+        }
 
     @cached_property
     def ttls(self) -> dict[Outcome | None, Ttl]:

@@ -18,12 +18,12 @@ def check_rule(rule: "PolicyRule") -> None:
         names = {type(rule).model_fields[name].alias or name for name in rule.model_fields_set}
         check_unused(rule.unused, names, rule.match, rule.archive)
         return
-    if rule.ttl is None and rule.active_deadline is None and rule.archive is None and not rule.constrains:
-        fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge, onDispatched"
-        fields += ", onRecreated, archive and unused"
+    if rule.ttl is None and not rule.sets_deadline and rule.archive is None and not rule.constrains:
+        fields = "ttl, activeDeadline, pendingDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge"
+        fields += ", onDispatched, onRecreated, archive and unused"
         raise ValueError(f"expected at least one of {fields}")
-    if rule.on_deadline and rule.active_deadline is None:
-        raise ValueError("onDeadline: expected an activeDeadline beside it")
+    if rule.on_deadline and not rule.sets_deadline:
+        raise ValueError("onDeadline: expected an activeDeadline or a pendingDeadline beside it")
     if rule.on_deadline == "delete" and rule.archive is not None:
         raise ValueError("onDeadline: expected stop or suspend beside archive: objects are archived when they finish")
     _check_kept(rule)
@@ -32,8 +32,9 @@ def check_rule(rule: "PolicyRule") -> None:
     _check_limits(rule)
     if rule.warn is not None and rule.ttl is None:
         raise ValueError("warn: expected a ttl beside it")
-    if rule.audit and rule.ttl is None and rule.active_deadline is None and rule.archive is None and not rule.limits:
-        raise ValueError("audit: expected a ttl, maxCount, whenQuotaAbove, activeDeadline or archive beside it")
+    if rule.audit and rule.ttl is None and not rule.sets_deadline and rule.archive is None and not rule.limits:
+        fields = "a ttl, maxCount, whenQuotaAbove, activeDeadline, pendingDeadline or archive"
+        raise ValueError(f"audit: expected {fields} beside it")
 
 
 def _check_kept(rule: "PolicyRule") -> None:
@@ -48,6 +49,8 @@ def _check_age(rule: "PolicyRule") -> None:
         return
     if rule.active_deadline is not None:
         raise ValueError("activeDeadline: expected no age in match; the deadline counts from the start")
+    if rule.pending_deadline is not None:
+        raise ValueError("pendingDeadline: expected no age in match; it limits the age before the start itself")
     if rule.on_dispatched or rule.on_recreated:
         name = "onDispatched" if rule.on_dispatched else "onRecreated"
         raise ValueError(f"{name}: expected no age in match; set minAge to keep such objects for a time")
@@ -58,8 +61,9 @@ def _check_age(rule: "PolicyRule") -> None:
 def _check_deletion(rule: "PolicyRule") -> None:
     if rule.ttl is not None or rule.limits:
         return
-    if rule.on_owned and rule.active_deadline is None:
-        raise ValueError("onOwned: expected a ttl, maxCount, whenQuotaAbove or activeDeadline beside it")
+    if rule.on_owned and not rule.sets_deadline:
+        fields = "a ttl, maxCount, whenQuotaAbove, activeDeadline or pendingDeadline"
+        raise ValueError(f"onOwned: expected {fields} beside it")
     if rule.jitter is not None:
         raise ValueError("jitter: expected a ttl, maxCount or whenQuotaAbove beside it")
     if rule.propagation and rule.on_deadline != "delete":

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from shared.core.deadlines.deadline import Stage
 from shared.core.expressions import ExpressionError
 from shared.core.kinds.rule import Outcome
 from shared.core.objects import get_in, parse_instant
@@ -168,14 +169,19 @@ def _group(rule: PolicyRule, field: str, grouping: Grouping, subject: Subject) -
         raise UnreadableRuleError(rule.source, f"{field}: {error}") from None
 
 
-def find_deadline_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> PolicyRule | None:
-    """The first matching rule that sets a deadline; None if no rule does.
+def find_deadline_rule(subject: Subject, candidates: tuple[Candidate, ...], stage: Stage) -> PolicyRule | None:
+    """The first matching rule that sets the deadline of a stage; None if no rule does.
+
+    Args:
+        subject: The object, which has not finished.
+        candidates: The rules that match its kind, in order.
+        stage: The stage that the deadline limits.
 
     Raises:
         UnreadableRuleError: A rule that may matter has no result for this object.
         NamespaceUnreadError: A rule that may matter needs the namespace, which was not read.
     """
-    setting = (one for one in candidates if one.deadline is not None)
+    setting = (one for one in candidates if stage in one.deadlines)
     return next((one.rule for one in setting if matches(one, subject)), None)
 
 

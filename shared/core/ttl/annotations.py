@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE
+from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE, PENDING_DEADLINE, Stage
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
-from shared.core.namespaces import ARCHIVE, DEFAULT_DEADLINE, MAX_DEADLINE, UNUSED, Namespace
+from shared.core.namespaces import ARCHIVE, DEFAULT_DEADLINES, MAX_DEADLINE, UNUSED, Namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import HELD_TTL
 from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USED_AT
@@ -57,8 +57,14 @@ OF_OBJECTS: Mapping[str, Meaning] = {
         "6h",
         "Sets the deadline: how long the object may run, from its start or its last resume. Then it is stopped.",
     ),
+    PENDING_DEADLINE: Meaning(
+        "A duration of more than 0, or `never`",
+        "1h",
+        "Sets the pending deadline: how long a Pod of which no container has ever run may wait for its start. On an "
+        "object of another kind, it is an invalid value.",
+    ),
     ON_DEADLINE: Meaning(
-        "`stop`, `suspend` or `delete`", "delete", "Sets what is done at the deadline. The default is `stop`."
+        "`stop`, `suspend` or `delete`", "delete", "Sets what is done at either deadline. The default is `stop`."
     ),
     DEADLINE_EXCEEDED: Meaning(
         "An RFC 3339 instant, written by `enforce`",
@@ -109,13 +115,20 @@ OF_NAMESPACES: Mapping[str, Meaning] = {
     "max-ttl": Meaning(
         "A duration", "30d", "The longest TTL of objects in the namespace. A longer one is shortened to it."
     ),
-    DEFAULT_DEADLINE: Meaning(
+    DEFAULT_DEADLINES[Stage.ACTIVE]: Meaning(
         "A duration of more than 0, or `never`",
         "1d",
-        "Sets the deadline of objects for which no other source sets one.",
+        "Sets the active deadline of objects for which no other source sets one.",
+    ),
+    DEFAULT_DEADLINES[Stage.PENDING]: Meaning(
+        "A duration of more than 0, or `never`",
+        "1h",
+        "The same for the pending deadline, of the kinds that have one.",
     ),
     MAX_DEADLINE: Meaning(
-        "A duration of more than 0", "7d", "The longest deadline in the namespace. A longer one is shortened to it."
+        "A duration of more than 0",
+        "7d",
+        "The longest active deadline in the namespace. A longer one is shortened to it.",
     ),
     ARCHIVE: Meaning(
         "`true`, `false`, or the name of an archive of the policy",

@@ -11,11 +11,11 @@ from shared.cli.main import main
 from shared.cli.objects.deadline_report import STOP_WORDS
 from shared.cli.objects.object_report import WORDS
 from shared.core.reasons import Reason
-from tests.builders import LONG_AGO, ago, annotated, condition, having, job, namespace, stamp
+from tests.builders import LONG_AGO, ago, annotated, condition, having, job, namespace, pod, stamp
 
 STARTED = LONG_AGO
 NOW = STARTED + timedelta(hours=4)
-NOTHING = {"seconds": None, "from": None, "startedAt": None, "dueAt": None}
+NOTHING = dict.fromkeys(("seconds", "from", "stage", "startedAt", "waitsSince", "dueAt"))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def running(**annotations):
 
 
 ANNOTATION = "ttlafterfinished.dev/active-deadline"
-SET = {"seconds": 21600, "from": ANNOTATION, "startedAt": at(), "dueAt": at(hours=6)}
+SET = {**NOTHING, "seconds": 21600, "from": ANNOTATION, "stage": "active", "startedAt": at(), "dueAt": at(hours=6)}
 
 
 def test_explain_reports_a_deadline_that_waits(explain):
@@ -59,6 +59,20 @@ def test_explain_reports_a_deadline_that_waits(explain):
 def test_explain_reports_a_deadline_that_is_over(explain):
     reported = explain(running(active_deadline="6h"), now=STARTED + timedelta(hours=6))["deadline"]
     assert reported == {**SET, "decision": "stop", "reason": "deadline-exceeded"}
+
+
+def test_explain_reports_the_pending_deadline_of_a_pod_that_no_node_accepts(explain):
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": at()}
+    obj = pod("Pending", conditions=[waits], started=None, pending_deadline="6h", on_deadline="delete")
+    obj = having(obj, "metadata.creationTimestamp", at())
+
+    name = "ttlafterfinished.dev/pending-deadline"
+    expected = {**SET, "from": name, "stage": "pending", "startedAt": None, "waitsSince": at()}
+    assert explain(obj)["deadline"] == {**expected, "decision": "wait", "reason": "not-due"}
+    setting, fate, fix = lines_of(explain, obj)
+    assert setting == f"6h to start, by {name}; waits since {at()} (4h ago)"
+    assert fate == f"it is deleted at {DUE_AT} (in 2h)"
+    assert "--pending-deadline never" in fix
 
 
 def test_explain_reports_no_deadline_with_nulls(explain):

@@ -292,7 +292,7 @@ async def test_comparison_as_json_is_complete():
     assert json.loads(json.dumps(shown)) == shown
     zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "from1hTo24h", "later", "kept")}
     both = {"within1h": {"inForce": 0, "new": 1}, "kept": {"inForce": 2, "new": 1}}
-    none = dict.fromkeys(("seconds", "from", "startedAt", "dueAt"))
+    none = dict.fromkeys(("seconds", "from", "stage", "startedAt", "waitsSince", "dueAt"))
     finished = {**none, "decision": "ignore", "reason": "finished"}
     assert shown == {
         "policy": "a",

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from shared.core.finish import finish_of
+from shared.core.kinds.predicates import UnknownShapeError, holds
 from shared.installation.delete_guard import guard
 from tests.admission_policies import evaluate
 from tests.builders import having
@@ -17,6 +18,7 @@ from tests.guarded_kinds import (
     MARKS,
     NAMESPACE,
     ON_DEADLINE,
+    PENDING_DEADLINE,
     STANDALONE,
     SWEEP,
     by_kind,
@@ -150,6 +152,50 @@ def test_unfinished_object_is_deleted_only_if_it_asks_for_that_at_its_deadline(u
         (case, verdict_of(case, annotated(case, **asks, **{HOLD: "why"}), username=username)) for case in UNFINISHED
     )
     assert not not_refused(held, "held")
+
+
+WAITING_ASKS = {PENDING_DEADLINE: "1h", ON_DEADLINE: "delete"}
+PENDING_KINDS = [case for case in cases() if case.rule.deadline and case.rule.deadline.pending]
+
+
+def test_object_with_a_pending_deadline_is_deleted_only_if_it_has_never_started():
+    found = [
+        (case, verdict_of(case, annotated(case, **WAITING_ASKS), username=ENFORCE))
+        for case in cases()
+        if not case.finished
+    ]
+    assert not [described(*one) for one in found if one[1].is_admitted is not is_waiting(one[0].rule, one[0].obj)]
+    assert {verdict.is_admitted for case, verdict in found if case in PENDING_KINDS} == {True, False}
+    waits = [case for case in PENDING_KINDS if not case.finished and is_waiting(case.rule, case.obj)]
+    for words in ({PENDING_DEADLINE: "1h"}, {**WAITING_ASKS, HOLD: "why"}, {ON_DEADLINE: "delete"}):
+        assert not [
+            one for case in waits if (one := verdict_of(case, annotated(case, **words), username=ENFORCE)).is_admitted
+        ]
+    assert not not_refused(((case, verdict_of(case, annotated(case, **WAITING_ASKS))) for case in waits), "unfinished")
+
+
+def test_delete_guard_refuses_an_object_of_any_shape_that_may_have_started():
+    random, wrong, admitted = Random(9), [], 0
+    for _ in range(3_000):
+        case = random.choice(PENDING_KINDS)
+        obj = stored(mutated(case.obj, random))
+        obj = having(obj, "metadata.annotations", WAITING_ASKS)
+        finish = finish_of(obj, case.rule.model_copy(update={"finished_at": ("metadata.nothing",)}))
+        verdict = verdict_of(case, obj, username=ENFORCE)
+        if verdict.is_admitted and not finish.finished:
+            admitted += 1
+            wrong += [] if is_waiting(case.rule, obj) else [f"{described(case, verdict)}: {obj}"]
+    assert not wrong
+    assert admitted > 200
+
+
+def is_waiting(rule, obj):
+    """Whether an object waits for its first start, and not on purpose; since when, the guard does not ask."""
+    pending = rule.deadline.pending if rule.deadline else None
+    try:
+        return pending is not None and holds(pending.when, obj) and not holds(pending.suspended, obj)
+    except UnknownShapeError:
+        return False
 
 
 def test_delete_guard_refuses_a_version_that_the_rule_does_not_know():

@@ -20,6 +20,7 @@ from tests.guarded_kinds import (
     HOLD,
     MARK,
     ON_DEADLINE,
+    PENDING_DEADLINE,
     STANDALONE,
     SWEEP,
     by_kind,
@@ -198,6 +199,20 @@ def test_stop_guard_refuses_to_stop_an_object_that_opts_out(annotations, why):
         obj = having(obj, "metadata.annotations", obj["metadata"].get("annotations", {}) | annotations)
         found.append((case, verdict_of(case, obj)))
     assert not not_refused(found, why)
+
+
+def test_deadline_that_is_never_keeps_a_pod_from_being_stopped_in_its_stage_only():
+    """A Pod that pulls its image has not started: it may be stopped although it may run for ever."""
+    pods = {case.name: case for case in STOPPABLE if case.rule.name == "pods" and may_be_stopped(case)}
+    waits, runs = pods["cannot pull its image"], pods["running, one container has ended"]
+
+    def verdict(case, annotation):
+        return verdict_of(case, having(stored(case.obj), "metadata.annotations", {annotation: "never"}))
+
+    admitted = [(waits, verdict(waits, ACTIVE_DEADLINE)), (runs, verdict(runs, PENDING_DEADLINE))]
+    refused = [(waits, verdict(waits, PENDING_DEADLINE)), (runs, verdict(runs, ACTIVE_DEADLINE))]
+    assert not not_admitted(admitted)
+    assert not not_refused(refused, "opted out")
 
 
 def test_stop_guard_refuses_to_stop_a_finished_object():

@@ -54,7 +54,7 @@ def test_deletion_names_finish_due_time_source_and_policy(fields, note):
         (
             "deadline-exceeded",
             ("DeadlineExceeded", "Warning"),
-            f"its active deadline was over at {DUE} by policy rule ci",
+            f"its deadline was over at {DUE} by policy rule ci",
         ),
         ("unused", ("UnusedDeleted", "Normal"), f"nothing referred to it; due at {DUE} by policy rule ci"),
     ],

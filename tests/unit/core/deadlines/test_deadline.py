@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.core.deadlines.deadline import Deadline, InvalidDeadlineError, annotated_deadline, read_deadline
+from shared.core.deadlines.deadline import Deadline, InvalidDeadlineError, Stage, annotated_deadlines, read_deadline
 from tests.builders import NOW
 
 LAST = datetime.max.replace(tzinfo=UTC)
@@ -13,16 +13,18 @@ SOURCE = "ttlafterfinished.dev/active-deadline"
 
 @pytest.mark.parametrize(("text", "seconds"), [("1", 1), ("90s", 90), ("1h30m", 5_400), ("36500d", 36_500 * 86_400)])
 def test_deadline_is_a_duration(text, seconds):
-    assert annotated_deadline({"active-deadline": text}) == Deadline(SOURCE, timedelta(seconds=seconds))
+    assert annotated_deadlines({"active-deadline": text}) == {
+        Stage.ACTIVE: Deadline(SOURCE, timedelta(seconds=seconds))
+    }
 
 
 @pytest.mark.parametrize("action", ["stop", "suspend", "delete"])
 def test_action_alone_sets_no_deadline(action):
-    assert annotated_deadline({"on-deadline": action}) is None
+    assert annotated_deadlines({"on-deadline": action}) == {}
 
 
 def test_deadline_may_be_never():
-    assert annotated_deadline({"active-deadline": "never"}) == Deadline(SOURCE, None)
+    assert annotated_deadlines({"active-deadline": "never"}) == {Stage.ACTIVE: Deadline(SOURCE, None)}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_deadline_may_be_never():
 )
 def test_value_that_is_no_deadline_is_named_with_what_was_expected(value, expected):
     with pytest.raises(InvalidDeadlineError) as raised:
-        annotated_deadline({"active-deadline": value})
+        annotated_deadlines({"active-deadline": value})
     assert str(raised.value).startswith(f"annotation {SOURCE}: ")
     assert expected.replace("'", '"') in str(raised.value).replace("'", '"')
 
@@ -55,7 +57,7 @@ def test_maximum_is_a_duration_and_not_never(value):
 @pytest.mark.parametrize("action", ["", "STOP", 5, None, [], {}])
 def test_other_action_is_an_error_that_names_the_actions(action):
     with pytest.raises(InvalidDeadlineError, match="on-deadline: expected one of stop, suspend, delete, got"):
-        annotated_deadline({"active-deadline": "1h", "on-deadline": action})
+        annotated_deadlines({"active-deadline": "1h", "on-deadline": action})
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,12 @@ def test_other_action_is_an_error_that_names_the_actions(action):
 )
 def test_object_is_due_its_deadline_after_its_start(after, started_at, due_at):
     assert Deadline(SOURCE, after).due_at(started_at) == due_at
+
+
+def test_annotations_set_the_deadline_of_each_stage():
+    found = annotated_deadlines({"active-deadline": "never", "pending-deadline": "1m"})
+
+    assert {stage: one.after for stage, one in found.items()} == {
+        Stage.ACTIVE: None,
+        Stage.PENDING: timedelta(minutes=1),
+    }

@@ -21,7 +21,8 @@ def test_rule_of_two_phases_is_one_comparison():
     assert express([POD]).finished == (
         "oldObject.apiVersion == 'v1' && oldObject.?status.?phase.orValue('') in ['Succeeded', 'Failed']"
     )
-    assert (express([POD]).shapes, express([POD]).variables) == ([], {})
+    without = POD.model_copy(update={"deadline": None})
+    assert (express([without]).shapes, express([without]).variables) == ([], {})
 
 
 @pytest.mark.parametrize(
@@ -110,4 +111,7 @@ def test_rule_version_depends_on_the_stop_but_not_on_the_start():
 
     without = JOB.model_copy(update={"deadline": None})
     assert rule_version([JOB]) == rule_version([other_start])
+    assert rule_version([POD]) != rule_version(
+        [POD.model_copy(update={"deadline": not_none(POD.deadline).model_copy(update={"pending": None})})]
+    )
     assert len({rule_version([one]) for one in (JOB, other_stop, other_suspend, without)}) == 4

@@ -126,6 +126,21 @@ def test_policy_without_limits_limits_nothing():
             "rules.0.match.labels.matchExpressions.0",
             "expected `values` with In and NotIn",
         ),
+        (
+            {"rules": [{"name": "a", "match": {"kinds": ["pods"], "age": "1h"}, "pendingDeadline": "1h"}]},
+            "rules.0",
+            "pendingDeadline: expected no age in match",
+        ),
+        (
+            {"rules": [{"name": "a", "match": {"kinds": ["pods"]}, "pendingDeadline": "0s"}]},
+            "rules.0.pendingDeadline",
+            "expected never, or a duration of more than 0",
+        ),
+        (
+            {"rules": [{"name": "a", "match": {"kinds": ["pods"]}, "ttl": "1h", "onDeadline": "delete"}]},
+            "rules.0",
+            "onDeadline: expected an activeDeadline or a pendingDeadline beside it",
+        ),
         ({"rules": [{"name": "a", "match": {"kinds": ["jobs"]}}]}, "rules.0", "at least one of ttl, activeDeadline"),
         (
             {"rules": [{"name": "a", "match": {"kinds": ["jobs"]}, "minAge": 1, "jitter": 1}]},
@@ -215,6 +230,17 @@ class TestKinds:
         (error,) = raised.value.errors()
         assert (error["loc"], error["input"]) == (("rules", 0, "match", "kinds", 1), word)
         assert message in error["msg"]
+
+    def test_pending_deadline_of_a_kind_that_does_not_show_its_start_is_rejected(self):
+        policy = Policy.model_validate(ruled(match={"kinds": ["pods", "jobs", "*runs"]}, pendingDeadline="1h"))
+
+        with pytest.raises(ValidationError) as raised:
+            policy.of_kinds(self.KNOWN)
+
+        (error,) = raised.value.errors()
+        assert error["loc"] == ("rules", 0, "pendingDeadline")
+        expected = "expected kinds whose objects show that they have never started (pods), got jobs.batch"
+        assert error["msg"] == expected
 
     def test_name_means_one_kind_and_opts_in_no_other(self):
         """`backups.k8up.io` must not match Velero's Backups, which are handles to data, nor `jobs` Volcano's."""
