@@ -26,6 +26,7 @@ from tests.guarded_kinds import (
     HOLD,
     MARK,
     ON_DEADLINE,
+    PENDING_DEADLINE,
     STANDALONE,
     STOPPED,
     STOPS,
@@ -242,6 +243,45 @@ def test_unfinished_object_is_deleted_only_if_it_asks_for_that_at_its_deadline(a
         path, job = make_job(admin, namespace, is_finished=False, annotations=annotations)
         with closing(User(admin.server, account)) as user:
             assert user.delete(path, job)[0] == status, (account, annotations)
+
+
+def test_pod_that_asks_for_it_at_its_pending_deadline_is_deleted_only_if_no_container_has_run(admin, namespace):
+    asks = {PENDING_DEADLINE: "1h", ON_DEADLINE: "delete"}
+    pulls, runs = {"waiting": {"reason": "ImagePullBackOff"}}, {"running": {"startedAt": "2026-01-02T03:04:05Z"}}
+    ended, gate = {"terminated": {"exitCode": 1}}, [{"name": "example.com/queue"}]
+    expected: tuple[Any, ...] = (
+        (ENFORCE, asks, {}, None, 200),
+        (STANDALONE, asks, {"containerStatuses": [container(pulls)]}, None, 200),
+        (EXPIRE, asks, {}, None, 403),
+        (ENFORCE, {PENDING_DEADLINE: "1h"}, {}, None, 403),
+        (ENFORCE, {ON_DEADLINE: "delete"}, {}, None, 403),
+        (ENFORCE, asks | {HOLD: "why"}, {}, None, 403),
+        (ENFORCE, asks, {}, gate, 403),
+        (ENFORCE, asks, {"containerStatuses": [container(runs)]}, None, 403),
+        (
+            ENFORCE,
+            asks,
+            {"containerStatuses": [container(pulls)], "initContainerStatuses": [container(ended)]},
+            None,
+            403,
+        ),
+        (ENFORCE, asks, {"containerStatuses": [container(pulls, lastState=ended)]}, None, 403),
+        (ENFORCE, asks, {"phase": "Running"}, None, 403),
+    )
+    for account, annotations, status, gates, answer in expected:
+        template = {"containers": [{"name": "main", "image": "none"}], "schedulingGates": gates or []}
+        pods, metadata = f"/api/v1/namespaces/{namespace}/pods", {"generateName": "pod-", "annotations": annotations}
+        pod = admin.make(pods, {"metadata": metadata, "spec": template})
+        path = f"{pods}/{pod['metadata']['name']}"
+        if status:
+            pod = admin.patch(f"{path}/status", {"status": status})
+        with closing(User(admin.server, account)) as user:
+            assert user.delete(path, pod)[0] == answer, (account, annotations, status, gates)
+
+
+def container(state, **fields):
+    about = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+    return {**about, "state": state, **fields}
 
 
 # The code, and the API server

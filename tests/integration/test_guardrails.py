@@ -292,13 +292,15 @@ def runtime(jobset: Object | None = None, job: Object | None = None, pod: Object
         ("active-deadline", "0h0m"),
         ("active-deadline", "-1"),
         ("active-deadline", "1" + "0" * 20),
+        ("pending-deadline", "soon"),
+        ("pending-deadline", "0"),
     ],
 )
 def test_unreadable_annotation_is_refused_on_any_kind(kind, name, text, ann):
     answer = ann.create(thing(kind, {name: text}))
     assert answer.status == 422
     form = "2026-01-02T03:04:05Z" if name == "expire-at" else "1h30m"
-    assert ("more than 0" in answer.said) == (name == "active-deadline")
+    assert ("more than 0" in answer.said) == name.endswith("-deadline")
     assert f"annotation {ANNOTATION_DOMAIN}/{name}: expected " in answer.said
     assert form in answer.said
     assert f'got "{text}"' in answer.said
@@ -327,6 +329,8 @@ def test_valid_annotation_is_accepted_on_any_kind(kind, said, ann):
         ({"default-active-deadline": "0s"}, False),
         ({"max-active-deadline": "0"}, False),
         ({"max-active-deadline": "never"}, False),
+        ({"default-pending-deadline": "1h"}, True),
+        ({"default-pending-deadline": "0"}, False),
         ({"exempt": "yes"}, False),
         ({"exempt": "True"}, False),
     ],
@@ -517,6 +521,7 @@ def test_ttl_above_the_maximum_of_the_namespace_is_refused(said, is_taken, ann):
         ({"active-deadline": "3d"}, False),
         ({"active-deadline": "3d", "ttl": "3d"}, False),
         ({"active-deadline": "1d", "ttl": "3d"}, True),
+        ({"pending-deadline": "30d"}, True),
     ],
 )
 def test_deadline_above_the_maximum_of_the_namespace_is_refused(said, is_taken, ann):
@@ -800,6 +805,7 @@ def test_garbage_collector_orphans_objects_with_unreadable_annotations(bad, ann,
         (thing("Pod", {"active-deadline": "1d"}), ""),
         (thing("Pod", {"active-deadline": "1d", "on-deadline": "delete"}), ""),
         (thing("Pod", {"active-deadline": "never"}), ""),
+        (thing("Pod", {"pending-deadline": "1h"}), ""),
         (thing("Job", {"active-deadline": "1d"}), ""),
         (
             thing("Job", {"active-deadline": "1d"}, spec=job_spec(activeDeadlineSeconds=9)),
@@ -1024,6 +1030,7 @@ def test_warning_is_given_once(ann):
         (serving("Deployment", {"ttl": "1d"}), ""),
         (serving("ReplicaSet", {"ttl-failed": "1d"}), ""),
         (serving("Deployment", {"ttl": "1d", "active-deadline": "1d"}), "may create another Pod"),
+        (serving("Deployment", {"pending-deadline": "1d"}), "may create another Pod"),
         (serving("StatefulSet", {"ttl": "1d"}), "a StatefulSet deletes its finished Pods itself"),
     ],
 )
