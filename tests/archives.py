@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.archiving import ArchiveFact
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.document import Document, Record
 from shared.core.archive.layout import ArchiveKey, parse_key, unquote_part
@@ -14,12 +16,13 @@ from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.errors import AbsentDocumentError, DamagedDocumentError
-from shared.ports import Archive, Stored
+from shared.evaluation.cluster_id import ClusterIdentity
+from shared.ports import Archive, Cluster, Stored
 from shared.ports.archive import StoredFile
 from tests.builders import JOB, NOW, shipped_kinds
 
-CLUSTER = "east"
-"""The name of the cluster in the keys."""
+CLUSTER = ArchiveCluster("east", "0a1b2c3d-0000-4000-8000-00000000000e")
+"""The cluster in the keys."""
 
 
 PAGE = 1_000
@@ -153,14 +156,32 @@ class FakeArchives:
     """The archives of a process: one for each name."""
 
     by_name: dict[str, Archive] = field(default_factory=dict)
-    cluster: str = CLUSTER
     failure: Exception | None = None
+    cluster_failure: Exception | None = None
+
+    async def find_cluster(self) -> ArchiveCluster:
+        if self.cluster_failure:
+            raise self.cluster_failure
+        return CLUSTER
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
         assert destination is not None
         if self.failure:
             raise self.failure
         return self.by_name[name]
+
+
+def opened_archives(name: str = CLUSTER.name, cluster: Cluster | None = None) -> OpenedArchives:
+    """The archives of a process, in a cluster that has the id of CLUSTER unless another one is given."""
+    if cluster is not None:
+        return OpenedArchives(ClusterIdentity.of(name, cluster))
+
+    async def none() -> Any:
+        raise AssertionError("the id is known")
+
+    identity = ClusterIdentity(name, none)
+    identity._found = ArchiveCluster(name, CLUSTER.id)
+    return OpenedArchives(identity)
 
 
 _WHOLE = {"children": True, "logs": True}

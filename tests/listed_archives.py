@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from shared.adapters.archive.probe import ProbeResult
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.layout import LAYOUT, ArchiveKey
 from shared.core.objects import get_text
@@ -14,6 +15,8 @@ from shared.ports.archive import Stored, StoredFile
 from tests.builders import NOW
 
 PAGE = 100
+PROD = ArchiveCluster("prod", "0a1b2c3d-0000-4000-8000-00000000000e")
+"""The cluster of the documents."""
 
 
 class ListedArchive:
@@ -36,7 +39,7 @@ class ListedArchive:
         self.reads = 0
         self._page = page
 
-    def add(self, obj: dict[str, Any], *, at: datetime = NOW, cluster: str = "prod", **record: Any) -> Stored:
+    def add(self, obj: dict[str, Any], *, at: datetime = NOW, cluster: str = PROD.part, **record: Any) -> Stored:
         """Store an object as it is, finished on the day of its archiving."""
         document = Document(Record(archived_at=at, **record), canonical(obj))
         key = key_of(obj, document.digest, cluster=cluster, day=at.date())
@@ -107,7 +110,7 @@ class ListedArchive:
         return ProbeResult(f"memory:///probe/{name}", stored_at=NOW + timedelta(seconds=1))
 
 
-def key_of(obj: dict[str, Any], digest: str, *, cluster: str = "prod", day: date) -> ArchiveKey:
+def key_of(obj: dict[str, Any], digest: str, *, cluster: str = PROD.part, day: date) -> ArchiveKey:
     return ArchiveKey(
         cluster=cluster,
         namespace=get_text(obj, "metadata.namespace"),

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports import Archive
 
 
@@ -12,27 +14,31 @@ class OpenedArchives:
     """The archives of one process.
 
     Attributes:
-        cluster: The name of the cluster in the keys.
+        identity: The cluster of the process.
     """
 
-    cluster: str
+    identity: ClusterIdentity
     _opened: dict[str, tuple[ArchiveDestination, Archive]] = field(default_factory=dict)
+
+    async def find_cluster(self) -> ArchiveCluster:
+        """See `shared.ports.Archives`."""
+        return await self.identity.find()
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
         """See `shared.ports.Archives`. Nothing is awaited, so tasks at the same time share one archive."""
         known = self._opened.get(name)
         if known is not None and known[0] == destination:
             return known[1]
-        archive = _open(name, destination, self.cluster)
+        archive = _open(name, destination)
         self._opened[name] = destination, archive
         return archive
 
 
-def _open(name: str, destination: ArchiveDestination, cluster: str) -> Archive:
+def _open(name: str, destination: ArchiveDestination) -> Archive:
     if destination.webhook is not None:
         from shared.adapters.archive.webhook import WebhookArchive  # noqa: PLC0415 - loads an HTTP client
 
-        return WebhookArchive(name, destination.webhook, cluster)
+        return WebhookArchive(name, destination.webhook)
     if destination.url is None:
         raise PermanentError(f"archive {name}: another archiver stores its objects")
     from shared.adapters.archive.open_archive import open_archive  # noqa: PLC0415 - loads the clients of the stores

@@ -16,6 +16,7 @@ from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.timing import sweep_ahead
 from shared.evaluation.archive_identity import IdentifiedArchives
 from shared.evaluation.children import Children
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Cluster, Telemetry
 from shared.safeguards.archive_ids import SharedArchiveIds
@@ -81,7 +82,7 @@ def build(config: ProcessConfig) -> Process:
         config = replace(config, telemetry=cast("Telemetry", recording(config.telemetry, journal)))
     safeguards = Once(build_safeguards)
     ids = SharedArchiveIds(safeguards, config.telemetry, may_write=not settings.dry_run)
-    opened = config.archives or OpenedArchives(settings.cluster_name)
+    opened = config.archives or OpenedArchives(ClusterIdentity(settings.cluster_name, cluster))
     archives = IdentifiedArchives(opened, ids, config.clock.now)
     events = InstallationEvents(settings, cluster)
     return Process(

@@ -37,6 +37,7 @@ from shared.devserver.demo_objects import (
     pod_status,
 )
 from shared.devserver.real_servers import RealServer, find_assets
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports import Clock
 from shared.standalone.runner import Runner
 
@@ -91,12 +92,11 @@ class Show:
     async def _restore(self) -> None:
         """Restore the archived objects that are gone, and give the runner time to delete them by mistake."""
         kinds, name = read_catalogue(), read_settings(environment={}).cluster_name
+        here = await ClusterIdentity.of(name, self._cluster).find()
         for actor in self.actors:
             if actor.is_restored and actor.gone_at is not None:
                 place = (NAMESPACE, actor.kind, actor.name)
-                actor.restored_as = await restore_one(
-                    self._archive, self._cluster, kinds, place=place, cluster_name=name
-                )
+                actor.restored_as = await restore_one(self._archive, self._cluster, kinds, place=place, here=here)
         await asyncio.sleep(1)
 
     async def _version(self, rule: KindRule) -> str:

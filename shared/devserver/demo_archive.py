@@ -6,6 +6,7 @@ from pathlib import Path
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.creation import ObjectCreation
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import get_text
 from shared.usecases.archive_search import ArchiveSelection, Wanted, choose, find_versions
@@ -29,7 +30,7 @@ def archive_url(folder: Path) -> str:
 
 
 async def restore_one(
-    url: str, cluster: KubernetesCluster, kinds: Catalogue, *, place: tuple[str, str, str], cluster_name: str
+    url: str, cluster: KubernetesCluster, kinds: Catalogue, *, place: tuple[str, str, str], here: ArchiveCluster
 ) -> str:
     """Create an archived object again, suspended, as `archive restore --suspended` does; return its new uid.
 
@@ -38,14 +39,14 @@ async def restore_one(
         cluster: Where the object is created.
         kinds: All known kinds.
         place: The namespace, the kind and the name of the object.
-        cluster_name: The name of the cluster in the archive.
+        here: The cluster, as the archive names it.
 
     Raises:
         TtlError: It is not in the archive, or cannot be created.
     """
     namespace, kind, name = place
     archive = open_archive(ARCHIVE, url)
-    selection = ArchiveSelection(cluster_name, (namespace,), lambda _, one: one == kind, name)
+    selection = ArchiveSelection(here.part, (namespace,), lambda _, one: one == kind, name)
     found = await find_versions(archive, selection)
     chosen = choose(found, Wanted(), what=f"{kind} {namespace}/{name}")
     document = await archive.read(chosen.stored.key)

@@ -14,8 +14,9 @@ from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.archive.probe import ProbeResult
 from shared.adapters.archive.webhook import WebhookArchive
 from shared.bootstrap.archives import OpenedArchives
+from shared.core.archive.cluster import HOME_OF_ID
 from shared.core.archive.document import digest_of
-from shared.core.archive.layout import ArchiveKey
+from shared.core.archive.layout import ArchiveKey, prefix_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
@@ -24,6 +25,7 @@ from shared.doctor.server import SKEW_MAX
 from shared.doctor.unacknowledged import check_unacknowledged
 from shared.errors import ForbiddenError, OtherArchiveError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.archive_identity import IdentifiedArchive, IdentifiedArchives
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.installation.place import Place
 from shared.ports import ArchiveIds, Clock, Cluster
 from shared.safeguards.archive_ids import ReadArchiveIds
@@ -67,6 +69,9 @@ async def check_archives(
         place: The installation.
     """
     findings: list[Finding] = []
+    identity = ClusterIdentity.of(given.cluster, cluster)
+    if any(one.native is None for one in given.policy.archives.values()):
+        findings.append(await _check_cluster(identity, given, place))
     for name, destination in given.policy.archives.items():
         if destination.url is not None:
             findings += await _check_store(name, destination, given, clock, place=place)
@@ -78,13 +83,24 @@ async def check_archives(
             )
             findings.append(ok(f"archive {name}", detail))
     if findings and all(one.level is Level.OK for one in findings):
-        opened = OpenedArchives(given.cluster)
+        opened = OpenedArchives(identity)
         archives = IdentifiedArchives(opened, given.ids, clock.now)
         try:
             findings.append(await check_unacknowledged(cluster, kinds, given.policy, archives, place))
         finally:
             await _close(opened, given.policy.archives)
     return findings
+
+
+async def _check_cluster(identity: ClusterIdentity, given: ArchivePolicy, place: Place) -> Finding:
+    """Read the id of the cluster, without which nothing is archived."""
+    what = "archive: cluster"
+    try:
+        here = await identity.find()
+    except TtlError as error:
+        problem = fail if given.is_local else warn
+        return problem(what, str(error), place.command("auth", "can-i", "get", f"namespace/{HOME_OF_ID}"))
+    return ok(what, f"{here}: the keys of its documents begin with {prefix_of(here.part)}")
 
 
 async def _close(archives: OpenedArchives, destinations: Mapping[str, ArchiveDestination]) -> None:
@@ -203,7 +219,7 @@ def compare_store_clock(what: str, sent_at: datetime, stored_at: datetime, recei
 async def _check_webhook(name: str, webhook: str, given: ArchivePolicy, *, clock: Clock) -> Finding:
     """Ask the archiver about a version that has never been archived: it should answer that it does not hold it."""
     what = f"archive {name}"
-    archive = WebhookArchive(name, webhook, given.cluster)
+    archive = WebhookArchive(name, webhook)
     key = ArchiveKey(given.cluster, "", "v1", "Probe", clock.now().date(), "probe", "probe", "0", digest_of(b"probe"))
     url = archive.location
     fix = f"check that {url} can be reached, and that it answers 404 about an object that it does not hold"

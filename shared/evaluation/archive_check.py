@@ -60,7 +60,7 @@ class ArchiveCheck:
         archiving = find_wanted(obj, rule, context)
         if archiving is None or archiving.native:
             return None
-        copied = self._copy(obj, rule, context, archiving)
+        copied = await self._copy(obj, rule, context, archiving)
         _, destination = self._reachable(archiving, context)
         where, known = self._known.get(copied.key.path, (None, None))
         if known is not None and where == destination and known.is_about(obj, archiving):
@@ -81,11 +81,11 @@ class ArchiveCheck:
         archiving = find_wanted(obj, rule, context)
         if archiving is None or archiving.native:
             return None
-        return await self._look(archiving, self._copy(obj, rule, context, archiving), context)
+        return await self._look(archiving, await self._copy(obj, rule, context, archiving), context)
 
     async def read_back_as(self, archiving: Archiving, obj: Any, rule: KindRule, context: Context) -> ArchiveFact:
         """Read the stored document of an object that the caller wants archived; see `read_back`."""
-        return await self._look(archiving, self._copy(obj, rule, context, archiving), context)
+        return await self._look(archiving, await self._copy(obj, rule, context, archiving), context)
 
     async def _look(self, archiving: Archiving, copied: ArchiveCopy, context: Context) -> ArchiveFact:
         _, destination = self._reachable(archiving, context)
@@ -110,10 +110,11 @@ class ArchiveCheck:
             del self._known[next(iter(self._known))]
         self._known[key.path] = destination, replace(fact, is_read_back=False)
 
-    def _copy(self, obj: Any, rule: KindRule, context: Context, archiving: Archiving) -> ArchiveCopy:
+    async def _copy(self, obj: Any, rule: KindRule, context: Context, archiving: Archiving) -> ArchiveCopy:
         archives, destination = self._reachable(archiving, context)
+        cluster = await self._ask(archiving.to, archives.find_cluster())
         try:
-            return copy_of(obj, rule, cluster=archives.cluster, secrets=destination.secrets)
+            return copy_of(obj, rule, cluster=cluster, secrets=destination.secrets)
         except ValueError as error:
             raise PermanentError(f"the object cannot be archived: {error}") from None
 

@@ -6,11 +6,12 @@ the id that the installation remembers. Only the first put into an empty destina
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol, cast
 
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document
 from shared.core.archive.identity import KnownArchive, Marker, describe_mismatch
 from shared.core.archive.layout import ArchiveKey
@@ -18,6 +19,9 @@ from shared.core.policy.archives import ArchiveDestination
 from shared.errors import OtherArchiveError, PermanentError, TryLaterError, TtlError
 from shared.ports import Archive, ArchiveIds, Archives, MarkedArchive, Stored
 from shared.ports.archive import StoredFile
+
+MakeMarker = Callable[[], Awaitable[Marker]]
+"""Makes a marker with a new id."""
 
 
 class _Marked(Archive, MarkedArchive, Protocol):
@@ -38,7 +42,7 @@ class IdentifiedArchive:
         new_marker: Makes a marker with a new id; None if nothing is stored.
     """
 
-    def __init__(self, archive: Archive, ids: ArchiveIds, new_marker: Callable[[], Marker] | None = None) -> None:
+    def __init__(self, archive: Archive, ids: ArchiveIds, new_marker: MakeMarker | None = None) -> None:
         self._archive, self._ids, self._new_marker = cast("_Marked", archive), ids, new_marker
         self._read_next: asyncio.Task[Marker | TtlError | None] | None = None
         self._reading = asyncio.Lock()
@@ -128,7 +132,7 @@ class IdentifiedArchive:
                 return ""
             if not is_fresh:  # another process may remember the archive of a volume that is not mounted here
                 return await self._look(creates=creates, is_fresh=True)
-            marker = await self._archive.write_marker(self._new_marker())
+            marker = await self._archive.write_marker(await self._new_marker())
         if marker is not None and not expected:
             expected = await self._remember(marker)
         if marker is None or marker.id != expected:
@@ -184,10 +188,9 @@ class IdentifiedArchives:
     new_id: Callable[[], str] = new_id
     _identified: dict[str, tuple[Archive, IdentifiedArchive]] = field(default_factory=dict)
 
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster in the keys."""
-        return self.archives.cluster
+    async def find_cluster(self) -> ArchiveCluster:
+        """See `shared.ports.Archives`."""
+        return await self.archives.find_cluster()
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
         """See `shared.ports.Archives`."""
@@ -200,5 +203,6 @@ class IdentifiedArchives:
             self._identified[name] = archive, identified
         return identified
 
-    def _new_marker(self) -> Marker:
-        return Marker(self.new_id(), self.now().replace(microsecond=0), self.cluster)
+    async def _new_marker(self) -> Marker:
+        cluster = await self.find_cluster()
+        return Marker(self.new_id(), self.now().replace(microsecond=0), cluster.part)

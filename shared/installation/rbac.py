@@ -12,10 +12,11 @@ watch       list, watch: our own watch needs no get
 ui          list all objects, for the page
 standalone  all of these, in one process
 
-Each role that evaluates objects also needs `get` on namespaces; `sweep` and `standalone` list them too. Each role that
-deletes or stops objects lists the APIServices, because objects of an aggregated API server are kept. Each role that
-deletes by a TTL also needs `get` on the kinds from which objects inherit their TTL. It lists the
-ResourceQuotas: a policy may make objects due before their TTL is over while a quota is used above a percentage.
+Each role that evaluates objects also needs `get` on namespaces; `sweep` and `standalone` list them too. The keys of an
+archive have the uid of namespace `kube-system`. Each role that deletes or stops objects lists the APIServices, because
+objects of an aggregated API server are kept. Each role that deletes by a TTL also needs `get` on the kinds from which
+objects inherit their TTL. It lists the ResourceQuotas: a policy may make objects due before their TTL is over while a
+quota is used above a percentage.
 
 `enforce` deletes only objects that ask for it (`on-deadline: delete`), and only if an operator grants this right: see
 `delete_at_deadline`.

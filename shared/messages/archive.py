@@ -70,7 +70,7 @@ class ArchiveRequest(Message):
     Attributes:
         ref: The identity of the object.
         archive: The name of the archive in the policy.
-        cluster: The name of the cluster.
+        cluster: The cluster, as in the keys of an archive: its name, and the first eight digits of its id.
         resource_version: The resource version.
         digest: The SHA-256 of the canonical JSON of `object`, in hexadecimal digits.
         object: The object; null only asks whether this version is stored.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document
 from shared.core.archive.identity import KnownArchive, Marker
 from shared.core.archive.layout import ArchiveKey
@@ -199,15 +200,15 @@ class ArchiveIds(Protocol):
 
 
 class Archives(Protocol):
-    """The archives that a process can reach.
+    """The archives that a process can reach."""
 
-    Attributes:
-        cluster: The name of the cluster in the keys.
-    """
+    async def find_cluster(self) -> ArchiveCluster:
+        """Return the cluster that the keys name.
 
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster in the keys."""
+        Raises:
+            TryLaterError: Its id cannot be read now.
+            PermanentError: The right to read its id is missing.
+        """
         ...
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:

@@ -26,7 +26,7 @@ class ArchiveSelection:
     """The stored resource versions that are asked for.
 
     Attributes:
-        cluster: The name of the cluster in the archive.
+        cluster: The cluster, as in the keys.
         namespaces: The namespaces, empty text for cluster-scoped objects; None for all.
         matches: Which kinds; None for all.
         name: The name of the object; empty for all.

@@ -100,7 +100,7 @@ class ArchiveWriter:
             PermanentError: The archive or the API server refuses for good, or the object cannot be stored.
         """
         archive = await self.archives.open(order.archiving.to, order.destination)
-        copied = self._copy(snapshot.obj, rule, order)
+        copied = await self._copy(snapshot.obj, rule, order)
         elapsed = _timer()
         found = await look_up(archive, copied.key) if order.may_be_stored else None
         if order.may_be_stored and (known := await find_acknowledged(archive, copied, found, order.archiving)):
@@ -120,9 +120,10 @@ class ArchiveWriter:
         at = max(stored.stored_at, record.archived_at)
         return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
 
-    def _copy(self, obj: dict[str, Any], rule: KindRule, order: ArchiveOrder) -> ArchiveCopy:
+    async def _copy(self, obj: dict[str, Any], rule: KindRule, order: ArchiveOrder) -> ArchiveCopy:
+        cluster = await self.archives.find_cluster()
         try:
-            return copy_of(obj, rule, cluster=self.archives.cluster, secrets=order.destination.secrets)
+            return copy_of(obj, rule, cluster=cluster, secrets=order.destination.secrets)
         except ValueError as error:
             raise PermanentError(f"{ref_of(obj)} cannot be archived: {error}") from None
 
@@ -176,7 +177,7 @@ class ArchiveWriter:
                 for one in page.unreadable:
                     raise PermanentError(f"child {one.ref} of {root} cannot be read, so {root} is kept: {one.problem}")
                 for child in page.children:
-                    yield _Child(page.rule, child, self._copy(child.obj, page.rule, order))
+                    yield _Child(page.rule, child, await self._copy(child.obj, page.rule, order))
 
 
 async def _for_each(found: AsyncIterator[_Child], act: Callable[[_Child], Awaitable[None]], gate: ByteGate) -> None:
@@ -220,5 +221,5 @@ def _timer() -> Callable[[], timedelta]:
 
 
 async def _put(archive: Archive, copied: ArchiveCopy, record: Record, *, replaces: bool) -> Stored:
-    record = record.model_copy(update={"redacted": copied.is_redacted})
+    record = record.model_copy(update={"redacted": copied.is_redacted, "cluster_id": copied.cluster_id})
     return await archive.put(copied.key, Document(record, copied.text), replaces=replaces)

@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import Any
 
 from shared.adapters.clock import SystemClock
-from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.document import canonical
 from shared.core.archive.layout import is_log
 from shared.core.kinds.catalogue import Catalogue
@@ -34,6 +33,7 @@ from shared.usecases.archive import Archival
 from shared.usecases.archive_writer import ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields
+from tests.archives import opened_archives
 from tests.builders import JOB, shipped_kinds
 from tests.fakes import FakeTelemetry
 from tests.store_cluster import StoreCluster
@@ -103,7 +103,7 @@ class Scene:
         self.store.patch(resource, "default", name, change, WriteOptions(subresource="status"))
 
     def expiry(self, place: str) -> Expiry:
-        archives = OpenedArchives("prod")
+        archives = opened_archives("prod")
         head, _, query = self.url.partition("?")
         destination = {"url": f"{head}/{place}" + (f"?{query}" if query else "")}
         rule = {"name": "all", "match": {"kinds": ["jobs"]}, "archive": {"to": "main", "logs": True}}
@@ -150,7 +150,7 @@ class Scene:
         """What the archive has, and what `expire` does with the Job by that."""
         expiry = self.expiry(place)
         evaluator = expiry.evaluator
-        archive = await OpenedArchives("prod").open("main", evaluator.policy().archives["main"])
+        archive = await opened_archives("prod").open("main", evaluator.policy().archives["main"])
         listed = [file.path async for page in archive.files() for file in page]
         stored = {one.key.name: one.key async for page in archive.ls() for one in page}
         broken = []

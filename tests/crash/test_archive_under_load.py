@@ -12,7 +12,6 @@ import pytest
 
 from shared.adapters.archive import bucket, open_archive
 from shared.adapters.clock import SystemClock
-from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.document import canonical
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant, ref_of
@@ -32,6 +31,7 @@ from shared.usecases.archive import Archival
 from shared.usecases.archive_writer import ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields
+from tests.archives import opened_archives
 from tests.builders import JOB, shipped_kinds
 from tests.fakes import FakeTelemetry
 from tests.s3_servers import required_s3_program
@@ -64,7 +64,7 @@ class Load:
 
     def __init__(self, url, environment):
         self.store = Store(now)
-        self.archives = OpenedArchives("prod")
+        self.archives = opened_archives("prod")
         self.deleted: dict[str, bytes] = {}
         self.errors: list[str] = []
         rule = {"name": "all", "match": {"kinds": ["jobs"]}, "archive": {"to": "main"}}

@@ -313,6 +313,8 @@ def test_metrics_and_options_of_the_settings_are_read(cluster, start_run, monkey
     start_run(*options(cluster.write_policy()))
     cluster.finish("named")
 
-    ((key, _),) = cluster.await_stored("named")
+    ((key, document),) = cluster.await_stored("named")
 
-    assert not_none(key).cluster == "west"
+    uid = cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    assert not_none(key).cluster == f"west.{uid[:8]}"
+    assert document.record.cluster_id == uid

@@ -14,7 +14,7 @@ from shared.core.archive.tekton_results import find_stored_at
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.namespaces import namespace_of
 from shared.core.objects import get_text, ref_of
-from tests.archives import acknowledged, archiving
+from tests.archives import CLUSTER, acknowledged, archiving
 from tests.builders import JOB, NOW, ago, annotated, job, namespace
 from tests.properties.strategies import any_text, anything, instants, json_values, objects, recent_instants, scalars
 from tests.properties.test_decide import comparable, of_its_kind
@@ -112,7 +112,7 @@ def test_tekton_results_is_read_from_any_json(obj):
 @given(obj=objects)
 def test_copy_of_any_object_is_its_canonical_json_under_a_key_that_can_be_parsed(obj):
     try:
-        copied = copy_of(obj, of_its_kind(obj), cluster="east", secrets=True)
+        copied = copy_of(obj, of_its_kind(obj), cluster=CLUSTER, secrets=True)
     except ValueError:
         return
     assert copied.text == canonical(obj)

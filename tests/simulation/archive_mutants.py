@@ -9,7 +9,7 @@ from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import Document
-from shared.core.archive.layout import ArchiveKey
+from shared.core.archive.layout import ArchiveKey, prefix_of
 from shared.core.facts import Context
 from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
@@ -29,7 +29,7 @@ from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import Handled
 from shared.usecases.sweep import Sweep
 from tests.builders import not_none
-from tests.simulation.archive_store import SimArchive
+from tests.simulation.archive_store import CLUSTER, SimArchive
 from tests.simulation.archive_world import ArchiveCluster, ArchiveMutant
 
 _Fact = ArchiveFact | None
@@ -86,7 +86,7 @@ class _Documents(_Check):
         if fact is None:
             return None
         archive = await self._open(not_none(find_wanted(obj, rule, context)), context)
-        pages = [page async for page in archive.ls("v1/prod/")]
+        pages = [page async for page in archive.ls(prefix_of(CLUSTER.part))]
         found = [one.stored_at for page in pages for one in page if self.is_proof(obj, one)]
         return replace(fact, acknowledged_at=min(found, default=None))
 
@@ -267,8 +267,8 @@ class _OnceOnly(ArchiveWriter):
 
     async def write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
         archive = await self.archives.open(order.archiving.to, order.destination)
-        copied = self._copy(snapshot.obj, rule, order)
-        async for page in archive.ls("v1/prod/"):
+        copied = await self._copy(snapshot.obj, rule, order)
+        async for page in archive.ls(prefix_of(copied.key.cluster)):
             for one in page:
                 if one.key.uid == copied.key.uid and one.key.resource_version != copied.key.resource_version:
                     return AcknowledgedCopy(copied, one.stored_at, one.location)

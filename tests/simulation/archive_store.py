@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document
 from shared.core.archive.identity import MARKER, Marker
 from shared.core.archive.layout import LOG_SUFFIX, SUFFIX, ArchiveKey, is_log, parse_key
@@ -17,8 +18,8 @@ from shared.errors import AbsentDocumentError, DamagedDocumentError, ForbiddenEr
 from shared.ports import Archive, Stored
 from shared.ports.archive import StoredFile
 
-CLUSTER = "prod"
-"""The name of the cluster in the keys."""
+CLUSTER = ArchiveCluster("prod", "0a1b2c3d-0000-4000-8000-00000000000e")
+"""The cluster in the keys."""
 
 STORES = ("main", "second")
 """The names of the archives."""
@@ -383,8 +384,10 @@ class SimArchives:
     world: Any
     by: str
     make: Callable[[Any, SimStore, str], Archive] = SimArchive
-    cluster: str = CLUSTER
     _opened: dict[str, Archive] = field(default_factory=dict)
+
+    async def find_cluster(self) -> ArchiveCluster:
+        return CLUSTER
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
         assert destination.webhook is not None or destination.url == url_of(name)

@@ -52,8 +52,8 @@ class WebhookArchive:
         location: Scheme, host and port of its URL, for people.
     """
 
-    def __init__(self, name: str, url: str, cluster: str, clock: Clock | None = None) -> None:
-        self._name, self._url, self._cluster, self._clock = name, url, cluster, clock or SystemClock()
+    def __init__(self, name: str, url: str, clock: Clock | None = None) -> None:
+        self._name, self._url, self._clock = name, url, clock or SystemClock()
         parts = urlsplit(url)
         self.location = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._has_secret = bool(parts.path.strip("/") or parts.query or parts.username)
@@ -94,13 +94,13 @@ class WebhookArchive:
         request = ArchiveRequest(
             ref=ref,
             archive=self._name,
-            cluster=self._cluster,
+            cluster=key.cluster,
             resource_version=key.resource_version,
             digest=key.digest,
             object=document.obj if document else None,
             parent=document.record.parent if document else "",
         )
-        headers, body = to_http(event_of(request, source=f"ttl-after-finished/{self._cluster}"))
+        headers, body = to_http(event_of(request, source=f"ttl-after-finished/{key.cluster}"))
         try:
             async with self._session.post(self._url, data=body, headers=headers) as response:
                 answer = await _read(response)

@@ -116,7 +116,8 @@ class Settings(OtelSettings, TimersSettings):
     cluster_name: str = Field(
         default="default", alias="TTL_CLUSTER", pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
     )
-    """The name of this cluster in the keys of an archive. Set it if several clusters store in one archive.
+    """The name of this cluster in the keys of an archive, before its id. Set it so that people tell apart the
+    clusters of one archive.
 
     Read by: archive, expire, sweep, run, commands.
     """

@@ -11,7 +11,7 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.reachable import check_reachable
-from shared.cli.archive.source import find_cluster, open_destination
+from shared.cli.archive.source import find_own, open_destination
 from shared.cli.archive.stored_logs import count_logs, describe_log_problems
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.journal.record import NO_RECORD, DeletionRecord
@@ -24,6 +24,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import TtlError
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.usecases.archive_search import ArchiveSelection, Chosen, Wanted, choose, find_versions
 
 
@@ -48,7 +49,7 @@ async def explain_gone(
     rule: KindRule,
     chosen: PolicyInForce,
     *,
-    cluster: str,
+    identity: ClusterIdentity,
     flags: Sequence[str],
     output: str,
     deletion: DeletionRecord = NO_RECORD,
@@ -60,7 +61,7 @@ async def explain_gone(
         ref: The object, without its uid.
         rule: The rule of its kind.
         chosen: The policy, which names the archives.
-        cluster: The name of the cluster in the archives.
+        identity: The cluster, as the archives name it.
         flags: The flags that make kubectl use the object's cluster, for suggested commands.
         output: `text` or `json`.
         deletion: What the journal knows.
@@ -76,7 +77,7 @@ async def explain_gone(
         searched.append(name)
         try:
             check_reachable(name, destination, is_local=chosen.is_local)
-            found += [one] if (one := await _search(name, destination, ref, cluster)) else []
+            found += [one] if (one := await _search(name, destination, ref, identity)) else []
         except TtlError as problem:
             warn(printable(f"archive {name} could not be searched: {problem}"))
     if not found:
@@ -94,9 +95,11 @@ async def explain_gone(
         click.echo("\n".join(_text(newest, commands, SystemClock().now(), deletion)))
 
 
-async def _search(name: str, destination: ArchiveDestination, ref: ObjectRef, cluster: str) -> GoneObject | None:
+async def _search(
+    name: str, destination: ArchiveDestination, ref: ObjectRef, identity: ClusterIdentity
+) -> GoneObject | None:
     archive = open_destination(name, destination)
-    cluster = await find_cluster(archive, "", usual=cluster, name=name)
+    cluster = await find_own(archive, await identity.find(), name=name)
     if not cluster:
         return None
     selection = ArchiveSelection(

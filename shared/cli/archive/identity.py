@@ -8,7 +8,7 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes import state_configmap as state
-from shared.cli.archive.source import archive_option, archive_policy_option, find_archive, open_named
+from shared.cli.archive.source import NamedArchive, archive_option, archive_policy_option, find_archive, open_named
 from shared.cli.deleters.in_force import InForce, read_in_force
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option, namespace_option
@@ -19,10 +19,12 @@ from shared.core.archive.identity import MARKER, KnownArchive, Marker
 from shared.core.objects import printable
 from shared.errors import TtlError
 from shared.evaluation.archive_identity import new_id
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.installation.defaults import HOME, RUN
 
 if TYPE_CHECKING:  # the clients of the stores take long to load
     from shared.adapters.archive.archive import StoreArchive
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 _namespace_option = namespace_option(
     f"The namespace of the shared state. Default: $TTL_NAMESPACE (else {HOME}), and that of each `run`, else {RUN}."
@@ -51,7 +53,7 @@ async def init(options: Options) -> None:
                 f"archive {named.name}: {archive.location} has documents and no marker {MARKER}: if it is the right "
                 "archive, run `archive adopt`"
             )
-        marker = marker or await archive.write_marker(_new_marker(named.cluster))
+        marker = marker or await archive.write_marker(await _new_marker(named, cluster))
         echo(_describe(named.name, archive, marker))
         known = KnownArchive(marker.id, archive.location)
         force = await read_in_force(cluster, options)
@@ -90,7 +92,7 @@ async def adopt(options: Options, *, yes: bool) -> None:
         instead = f"; until now, archive {named.name} was {' and '.join(before)}" if before else ""
         if not yes:
             _confirm(f"{what}{instead}", named.name)
-        marker = found or await archive.write_marker(_new_marker(named.cluster))
+        marker = found or await archive.write_marker(await _new_marker(named, cluster))
         echo(_describe(named.name, archive, marker))
         known = KnownArchive(marker.id, archive.location)
         for namespace in namespaces:
@@ -99,8 +101,9 @@ async def adopt(options: Options, *, yes: bool) -> None:
             echo(f"namespace {namespace}: archive {named.name} is {printable(marker.id)}{was}")
 
 
-def _new_marker(cluster: str) -> Marker:
-    return Marker(new_id(), SystemClock().now().replace(microsecond=0), cluster)
+async def _new_marker(named: NamedArchive, cluster: "KubernetesCluster") -> Marker:
+    here = await ClusterIdentity.of(named.cluster, cluster).find()
+    return Marker(new_id(), SystemClock().now().replace(microsecond=0), here.part)
 
 
 def _describe(name: str, archive: "StoreArchive", marker: Marker) -> str:

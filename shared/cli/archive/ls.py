@@ -75,6 +75,7 @@ def stored_as_json(one: Stored) -> dict[str, Any]:
         "resourceVersion": key.resource_version,
         "archivedAt": format_instant(one.stored_at),
         "digest": key.digest,
+        "cluster": key.cluster,
         "location": one.location,
     }
 

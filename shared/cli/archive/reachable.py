@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from shared.adapters.clock import SystemClock
 from shared.bootstrap.archives import OpenedArchives
 from shared.cli.deleters.in_force import InForce, PolicyInForce
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
 from shared.evaluation.archive_identity import IdentifiedArchives
@@ -29,10 +30,9 @@ class ReachableArchives:
     at_end: AsyncExitStack
     _to_close: dict[int, Archive] = field(default_factory=dict)
 
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster in the keys."""
-        return self.opened.cluster
+    async def find_cluster(self) -> ArchiveCluster:
+        """See `shared.ports.Archives`."""
+        return await self.opened.find_cluster()
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
         """See `shared.ports.Archives`."""
@@ -52,7 +52,7 @@ async def opened_archives(force: InForce, *policies: PolicyInForce) -> AsyncIter
         if chosen is None:
             yield None
             return
-        reachable = ReachableArchives(OpenedArchives(force.cluster_name), chosen.is_local, at_end)
+        reachable = ReachableArchives(OpenedArchives(force.identity), chosen.is_local, at_end)
         yield IdentifiedArchives(reachable, force.archive_ids, SystemClock().now)
 
 

@@ -1,13 +1,14 @@
 """The archive of a command: named in a policy, opened with the credentials of the environment."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from shared.adapters.config.settings import read_settings
+from shared.adapters.config.settings import SettingsError, read_settings
 from shared.cli.archive.reachable import check_reachable
 from shared.cli.deleters.in_force import InForce, read_in_force
 from shared.cli.input.options import (
@@ -19,12 +20,15 @@ from shared.cli.input.options import (
     read_policy,
 )
 from shared.cli.input.target import connected
+from shared.cli.output.messages import inform
+from shared.core.archive.cluster import ArchiveCluster, parse_cluster_part
 from shared.core.archive.layout import prefix_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.errors import TtlError
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports.archive import Archive
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
@@ -38,7 +42,7 @@ archive_cluster_option = click.option(
     "--cluster",
     metavar="NAME",
     default="",
-    help="The cluster's name in the archive. Default: $TTL_CLUSTER, else that of the installation.",
+    help="A cluster in the archive: its name, or NAME.ID if several have the name. Default: this cluster.",
 )
 
 archive_policy_option = click.option(
@@ -63,7 +67,7 @@ class ArchiveSource:
         archive: The archive.
         name: Its name in the policy.
         destination: Its part of the policy.
-        cluster: The name of the cluster in the archive; empty if the archive has none.
+        cluster: The cluster that is selected, as in the keys; empty if the archive has none.
         kinds: All known kinds.
         policy: The policy.
     """
@@ -85,7 +89,7 @@ class NamedArchive:
         destination: Its part of the policy.
         kinds: All known kinds.
         policy: The policy.
-        cluster: The usual name of the cluster in the archive.
+        cluster: The name of this cluster in the settings or the installation.
         is_local: Whether the policy is a file of this machine.
     """
 
@@ -132,13 +136,55 @@ def _installed(force: InForce, asked: str) -> NamedArchive:
 async def open_source(options: Options, cluster: "KubernetesCluster | None" = None) -> ArchiveSource:
     """Open the archive that the options name; see `find_archive`.
 
+    A command that only reads the archive needs no cluster: without one, the id of this cluster is unknown.
+
     Raises:
         TtlError: There is no such archive, or it cannot be read.
     """
+    if cluster is not None:
+        return await _open_source(options, cluster)
+    async with _reached(options) as found:
+        return await _open_source(options, found)
+
+
+async def _open_source(options: Options, cluster: "KubernetesCluster | None") -> ArchiveSource:
     named = await find_archive(options, cluster)
     archive = open_named(named)
-    found = await find_cluster(archive, options.cluster, usual=named.cluster, name=named.name)
-    return ArchiveSource(archive, named.name, named.destination, found, named.kinds, named.policy)
+    here = None
+    if cluster is not None:
+        with suppress(TtlError):
+            here = await ClusterIdentity.of(named.cluster, cluster).find()
+    found = await find_cluster(archive, options.cluster, usual=named.cluster, here=here, name=named.name)
+    source = ArchiveSource(archive, named.name, named.destination, found, named.kinds, named.policy)
+    if parse_cluster_part(found).short_id:
+        await _report_without_id(source)
+    return source
+
+
+@asynccontextmanager
+async def _reached(options: Options) -> AsyncIterator["KubernetesCluster | None"]:
+    """Connect to the cluster, if a cluster is configured; nothing is sent yet."""
+    async with AsyncExitStack() as stack:
+        try:
+            cluster = await stack.enter_async_context(connected(options))
+        except SettingsError:
+            raise
+        except TtlError:
+            cluster = None
+        yield cluster
+
+
+async def _report_without_id(source: ArchiveSource) -> None:
+    """Say that the archive has documents that name no id of a cluster: a version before ids stored them."""
+    parts = [one async for one in source.archive.folders(prefix_of())]
+    if without := [one for one in parts if not parse_cluster_part(one).short_id]:
+        names = ", ".join(without)
+        inform(
+            printable(
+                f"note: archive {source.name} also has documents without the id of a cluster, of a version before ids; "
+                f"--cluster selects them: {names}"
+            )
+        )
 
 
 def open_named(named: NamedArchive) -> "StoreArchive":
@@ -197,29 +243,58 @@ def open_destination(name: str, destination: ArchiveDestination) -> "StoreArchiv
     return open_archive(name, destination.url or "", given)
 
 
-async def find_cluster(archive: Archive, asked: str, *, usual: str, name: str) -> str:
-    """Find the name of the cluster in the archive: the one that is asked for, else the usual one, else the only one.
+async def find_cluster(archive: Archive, asked: str, *, usual: str, here: ArchiveCluster | None, name: str) -> str:
+    """Find the cluster in the archive: the one that is asked for, else this one, else the only one.
 
     Args:
         archive: The archive.
-        asked: The name that is asked for; empty for none.
+        asked: The name that is asked for, with or without an id; empty for none.
         usual: The name of the installation or of the settings.
+        here: This cluster; None if its id is unknown.
         name: The name of the archive, for messages.
 
     Returns:
-        The name; empty if nothing is archived.
+        The cluster as in the keys; empty if nothing is archived.
 
     Raises:
         TtlError: The archive does not have the cluster, or has several.
     """
-    clusters = [one async for one in archive.folders(prefix_of())]
-    if not clusters:
+    parts = [one async for one in archive.folders(prefix_of())]
+    if not parts:
         return ""
-    listed = ", ".join(clusters)
-    if asked and asked not in clusters:
-        raise TtlError(f"archive {name} has no cluster {asked!r}; expected one of {listed}")
-    if not asked and usual in clusters:
-        return usual
-    if not asked and len(clusters) > 1:
-        raise TtlError(f"archive {name} has several clusters: choose one with --cluster: {listed}")
-    return asked or clusters[0]
+    if asked in parts:
+        return asked
+    if here is not None and (own := _of_id(parts, here, asked)):
+        return _only(own, here.name, name)
+    named = [one for one in parts if parse_cluster_part(one).name == (asked or usual)]
+    if asked and not named:
+        raise TtlError(f"archive {name} has no cluster {asked!r}; expected one of {', '.join(parts)}")
+    return _only(named if asked or (named and here is None) else parts, "", name)
+
+
+async def find_own(archive: Archive, here: ArchiveCluster, *, name: str) -> str:
+    """Find this cluster in the archive; return it as in the keys, or empty text if it has archived nothing.
+
+    Raises:
+        TtlError: The archive has several names of this cluster.
+    """
+    own = _of_id([one async for one in archive.folders(prefix_of())], here, "")
+    return _only(own, here.name, name) if own else ""
+
+
+def _of_id(parts: Sequence[str], here: ArchiveCluster, asked: str) -> Sequence[str]:
+    """Return the clusters in an archive with the id of this one, and with a name if one is asked for."""
+    parsed = [(one, parse_cluster_part(one)) for one in parts]
+    return [one for one, part in parsed if part.is_of(here.id) and asked in ("", part.name)]
+
+
+def _only(parts: Sequence[str], preferred: str, name: str) -> str:
+    """Return the cluster with a name, or the only one.
+
+    Raises:
+        TtlError: There are several.
+    """
+    for one in parts:
+        if len(parts) == 1 or parse_cluster_part(one).name == preferred:
+            return one
+    raise TtlError(f"archive {name} has several clusters: choose one with --cluster: {', '.join(parts)}")

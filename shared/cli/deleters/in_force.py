@@ -4,16 +4,18 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shared.adapters.config.settings import read_settings
 from shared.cli.input.options import NONE, Options, home_namespace, known_kinds, read_policy
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
+from shared.evaluation.cluster_id import ClusterIdentity
 from shared.installation.defaults import RUN
 from shared.installation.installed import Installed, find_other_namespaces, read_installed
 from shared.installation.leader import Leader, read_leader
+from shared.ports import Cluster
 from shared.safeguards.archive_ids import ReadArchiveIds
 from shared.safeguards.state_schema import StateContents
 
@@ -99,6 +101,7 @@ class InForce:
         problem: Why the installation could not be read; empty if it could.
         states: The state of that namespace, of the namespace of a `run`, and of the one where that `run` has its state.
         flags: The flags that make kubectl use the same cluster.
+        cluster: The cluster; None in a test that asks for no archive.
     """
 
     home: str
@@ -107,6 +110,7 @@ class InForce:
     problem: str = ""
     states: Sequence[NamespaceState] = ()
     flags: tuple[str, ...] = ()
+    cluster: "KubernetesCluster | None" = None
 
     @property
     def policy_problem(self) -> str:
@@ -120,6 +124,11 @@ class InForce:
         if self.installed is None or "cluster_name" in settings.model_fields_set:
             return settings.cluster_name
         return self.installed.cluster_name
+
+    @property
+    def identity(self) -> ClusterIdentity:
+        """The cluster, as the archives name it."""
+        return ClusterIdentity.of(self.cluster_name, cast("Cluster", self.cluster))
 
     @property
     def archive_ids(self) -> ReadArchiveIds:
@@ -198,7 +207,7 @@ async def read_in_force(cluster: "KubernetesCluster", options: Options) -> InFor
     )
     if installed and options.kinds_dir is None and read_settings().kinds_dir is None:
         kinds = installed.kinds
-    return InForce(home, kinds, installed, problem, states, options.flags)
+    return InForce(home, kinds, installed, problem, states, options.flags, cluster)
 
 
 async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple[Installed | None, str]:

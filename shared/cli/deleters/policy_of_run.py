@@ -40,7 +40,7 @@ class InstalledPolicy:
 
     def reachable_archives(self, at_end: AsyncExitStack) -> ReachableArchives:
         """Return the archives as far as this machine can reach them: a folder of the installation's Pods it cannot."""
-        return ReachableArchives(OpenedArchives(self.force.cluster_name), is_local=False, at_end=at_end)
+        return ReachableArchives(OpenedArchives(self.force.identity), is_local=False, at_end=at_end)
 
 
 def find_named_policy(options: Options, settings: Settings) -> PolicyInForce | None:

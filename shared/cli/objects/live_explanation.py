@@ -103,7 +103,7 @@ async def _explain_gone(
         ref,
         rule,
         chosen,
-        cluster=force.cluster_name,
+        identity=force.identity,
         flags=force.flags,
         output=output,
         deletion=await find_record(cluster, ref),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import canonical, digest_of, without_secret_data
 from shared.core.archive.layout import ArchiveKey
 from shared.core.finish import finish_of
@@ -18,12 +19,14 @@ class ArchiveCopy:
     Attributes:
         key: The key.
         text: The canonical JSON.
+        cluster_id: The id of the cluster.
         is_redacted: Whether the data of a Secret was left out.
         finished_at: When the object finished; None if that is unknown.
     """
 
     key: ArchiveKey
     text: bytes
+    cluster_id: str
     is_redacted: bool = False
     finished_at: datetime | None = None
 
@@ -32,13 +35,15 @@ class ArchiveCopy:
         return max(at, self.finished_at) if self.finished_at is not None else at
 
 
-def copy_of(obj: dict[str, Any], rule: KindRule | None, *, cluster: str, secrets: bool = False) -> ArchiveCopy:
+def copy_of(
+    obj: dict[str, Any], rule: KindRule | None, *, cluster: ArchiveCluster, secrets: bool = False
+) -> ArchiveCopy:
     """What is stored about an object that was read.
 
     Args:
         obj: The object as the API server sent it.
         rule: The rule of its kind; None if there is none, so that its finish is unknown.
-        cluster: The name of the cluster in the keys.
+        cluster: The cluster.
         secrets: Whether the data of Secrets is stored.
 
     Raises:
@@ -59,7 +64,7 @@ def copy_of(obj: dict[str, Any], rule: KindRule | None, *, cluster: str, secrets
     if at is None:
         at = parse_instant(get_text(obj, "metadata.creationTimestamp"))
     key = ArchiveKey(
-        cluster=cluster,
+        cluster=cluster.part,
         namespace=ref.namespace,
         api_version=ref.api_version,
         kind=ref.kind,
@@ -69,4 +74,4 @@ def copy_of(obj: dict[str, Any], rule: KindRule | None, *, cluster: str, secrets
         resource_version=version,
         digest=digest_of(text),
     )
-    return ArchiveCopy(key, text, is_redacted=kept is not obj, finished_at=finished_at)
+    return ArchiveCopy(key, text, cluster.id, is_redacted=kept is not obj, finished_at=finished_at)

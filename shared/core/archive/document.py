@@ -43,6 +43,7 @@ class Record(BaseModel):
         log_problems: What is missing of the logs and why, by container: `{"worker-0/main": "cut: …"}`.
         redacted: Whether the data of a Secret was left out.
         archive_id: The id of the archive that acknowledged it; empty for one without ids.
+        cluster_id: The id of the cluster of the object; empty in a document of a version before ids.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
@@ -61,6 +62,7 @@ class Record(BaseModel):
     log_problems: dict[str, str] = Field(default_factory=dict)
     redacted: bool = False
     archive_id: str = ""
+    cluster_id: str = ""
 
     def has_all_of(self, archiving: Archiving) -> bool:
         """Return whether everything that is wanted now was stored with the object."""

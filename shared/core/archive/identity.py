@@ -27,7 +27,7 @@ class Marker:
     Attributes:
         id: The id, which no other archive has.
         created_at: When the marker was written, by the clock of the process that wrote it.
-        cluster: The name of the cluster whose process wrote it.
+        cluster: The cluster whose process wrote it, as in a key.
     """
 
     id: str

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shared.core.archive.cluster import parse_cluster_part
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
 from shared.core.objects import get_text, ref_of
@@ -21,6 +22,9 @@ def find_damage(key: ArchiveKey, document: Document) -> str:
         return "its object is not JSON"
     if not isinstance(obj, dict):
         return "its object is not a JSON object"
+    cluster_id = document.record.cluster_id
+    if cluster_id and not parse_cluster_part(key.cluster).is_of(cluster_id):
+        return f"its record names the cluster with id {cluster_id}, expected that of {key.cluster}"
     ref = ref_of(obj)
     found = {
         "apiVersion": (ref.api_version, key.api_version),

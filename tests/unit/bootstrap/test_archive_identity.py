@@ -7,20 +7,23 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.bootstrap.archives import OpenedArchives
+from shared.core.archive.archiving import Archiving
 from shared.core.archive.document import Document, Record
 from shared.core.archive.identity import MARKER, KnownArchive
-from shared.core.decide import Expire, Reason
+from shared.core.decide import Expire, Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.archive_identity import IdentifiedArchives
+from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Snapshot
 from shared.safeguards.archive_ids import SharedArchiveIds
 from shared.safeguards.state_schema import ARCHIVES, parse_state, with_archive
-from tests.archives import CLUSTER, archiving, copied_of
-from tests.builders import JOB, LONG_AGO, NOW, ago, job
+from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
+from tests.archives import CLUSTER, archiving, copied_of, opened_archives
+from tests.builders import JOB, LONG_AGO, NOW, ago, job, shipped_kinds
 from tests.fakes import FakeCluster
 from tests.installation import Installation
 
@@ -37,7 +40,7 @@ DOCUMENT = Document(Record(archived_at=LONG_AGO, with_children=True), COPIED.tex
 class Process:
     """One process of an installation; it remembers nothing of a process before it."""
 
-    def __init__(self, installation, folder, *, name="main", may_write=True):
+    def __init__(self, installation, folder, *, name="main", may_write=True, cluster=None):
         one = installation.process()
         self.telemetry = one.telemetry
 
@@ -45,7 +48,7 @@ class Process:
             return one.safeguards
 
         ids = SharedArchiveIds(made, self.telemetry, may_write=may_write)
-        self.archives = IdentifiedArchives(OpenedArchives(CLUSTER), ids, lambda: NOW)
+        self.archives = IdentifiedArchives(opened_archives(cluster=cluster), ids, lambda: NOW)
         self.name, self.destination = name, ArchiveDestination(url=f"file://{folder}")
         policy = archiving(archives={"main": {"url": f"file://{folder}"}}, archive={"to": "main"})
         self.evaluator = Evaluator(FakeCluster(), Catalogue((JOB,)), lambda: policy, archives=self.archives)
@@ -56,6 +59,12 @@ class Process:
 
     async def decide(self):
         return await self.evaluator.decide(Snapshot(DUE, AFTERWARDS), JOB)
+
+    async def write(self):
+        """Store the object as `archive` does."""
+        writer = ArchiveWriter(self.archives, Children(FakeCluster(), shipped_kinds()), PodLogs(FakeCluster()))
+        order = ArchiveOrder(Archiving("main", "policy rule one", children=True), self.destination, DOCUMENT.record)
+        return await writer.write(Snapshot(DUE, NOW), JOB, order)
 
 
 class Bench:
@@ -87,6 +96,43 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
+async def test_two_clusters_of_one_name_store_under_keys_of_their_own(bench):
+    """A key has the id of the cluster, because the name of a cluster has a default."""
+    clusters = [FakeCluster() for _ in range(2)]
+    processes = [bench.process(cluster=one) for one in clusters]
+    here, there = [await one.archives.find_cluster() for one in processes]
+
+    written = await processes[0].write()
+
+    assert (here.name, here.id == there.id) == (there.name, False)
+    assert written.copied.key.cluster == here.part
+    archive = await opened_archives().open("main", processes[0].destination)
+    assert (await archive.read(written.copied.key)).record.cluster_id == here.id
+    assert [type(await one.decide()) for one in processes] == [Expire, Ignore]
+
+    assert (await processes[1].write()).copied.key.cluster == there.part
+    assert sorted(one.name for one in (bench.folder / "v1").iterdir()) == sorted([here.part, there.part])
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"), [(TryLaterError("429"), TryLaterError), (ForbiddenError("403"), PermanentError)]
+)
+async def test_nothing_is_stored_or_counted_while_the_id_of_the_cluster_cannot_be_read(bench, failure, raised):
+    await bench.process().write()
+    cluster = FakeCluster()
+    cluster.fail("get-namespace", failure, on="kube-system")
+    process = bench.process(cluster=cluster)
+
+    with pytest.raises(raised, match="the id of this cluster cannot be read"):
+        await process.write()
+    decision = await process.decide()
+
+    assert decision.reason is Reason.NOT_ARCHIVED
+    assert "the id of this cluster cannot be read" in decision.facts.problem
+    assert ("grant get on namespace kube-system" in decision.facts.problem) == (raised is PermanentError)
+    assert [one.name for one in (bench.folder / "v1").iterdir()] == [CLUSTER.part]
+
+
 async def test_first_put_into_an_empty_destination_gives_the_archive_an_id(bench):
     bench.folder.mkdir()
     (bench.folder / "lost+found").mkdir()
@@ -95,8 +141,8 @@ async def test_first_put_into_an_empty_destination_gives_the_archive_an_id(bench
 
     marker = json.loads((bench.folder / MARKER).read_text())
     assert bench.remembered == {"main": {"id": stored.archive_id, "location": f"file://{bench.folder}"}}
-    assert (marker["id"], marker["cluster"]) == (stored.archive_id, CLUSTER)
-    document = await (await OpenedArchives(CLUSTER).open("main", bench.process().destination)).read(COPIED.key)
+    assert (marker["id"], marker["cluster"]) == (stored.archive_id, CLUSTER.part)
+    document = await (await opened_archives().open("main", bench.process().destination)).read(COPIED.key)
     assert document.record.archive_id == stored.archive_id
     assert isinstance(await bench.process().decide(), Expire)
 
@@ -128,7 +174,7 @@ async def test_nothing_is_stored_or_counted_while_the_volume_is_not_mounted(benc
 
 async def test_documents_without_a_marker_are_not_counted(bench):
     """An archive of a version without ids, or a marker that was lost."""
-    await (await OpenedArchives(CLUSTER).open("main", bench.process().destination)).put(COPIED.key, DOCUMENT)
+    await (await opened_archives().open("main", bench.process().destination)).put(COPIED.key, DOCUMENT)
 
     decision = await bench.process().decide()
 

@@ -24,6 +24,7 @@ from shared.core.objects import format_instant
 from shared.core.policy.policy import NO_POLICY
 from shared.errors import ForbiddenError, TtlError
 from shared.ports import JournalAction
+from tests.archives import opened_archives
 from tests.builders import JOB, NOW
 from tests.journals import archived, deletion, entry, refusal, report, stop
 from tests.reference.outputs import OUTPUTS
@@ -107,7 +108,16 @@ async def test_deletions_of_a_name_are_those_of_its_kind_and_what_is_counted():
 async def explain(record: DeletionRecord, output: str = "text") -> None:
     error = AbsentObjectError("Job a does not exist in namespace ci")
     in_force = PolicyInForce(NO_POLICY, "none", is_local=True)
-    await explain_gone(error, deletion().ref, JOB, in_force, cluster="c", flags=(), output=output, deletion=record)
+    await explain_gone(
+        error,
+        deletion().ref,
+        JOB,
+        in_force,
+        identity=opened_archives().identity,
+        flags=(),
+        output=output,
+        deletion=record,
+    )
 
 
 async def test_explain_of_a_gone_object_says_when_and_why_it_was_deleted(capsys):

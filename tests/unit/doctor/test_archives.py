@@ -13,6 +13,7 @@ from shared.adapters.archive.probe import ProbeResult
 from shared.core.archive.identity import KnownArchive, Marker
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
+from shared.devserver.apiserver.resources import NAMESPACES
 from shared.doctor import archives
 from shared.doctor.archives import ArchivePolicy, check_archives, compare_store_clock
 from shared.doctor.findings import Finding, Level
@@ -59,12 +60,33 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return found
 
 
-async def check(*, is_local: bool = False, remembered: str = "", **destination: Any) -> list[Finding]:
+async def check(
+    *, is_local: bool = False, remembered: str = "", cluster: FakeCluster | None = None, **destination: Any
+) -> list[Finding]:
     policy = Policy.model_validate({"archives": {"main": destination or {"url": URL}}})
     known = {"main": KnownArchive(remembered, URL)} if remembered else {}
     ids = ReadArchiveIds((StateContents(archives=known),))
     given = ArchivePolicy(policy, "policy.yaml", is_local, "east", ids)
-    return await check_archives(FakeCluster(), Catalogue((JOB,)), given, FakeClock(), place=PLACE)
+    found = await check_archives(cluster or FakeCluster(), Catalogue((JOB,)), given, FakeClock(), place=PLACE)
+    return [one for one in found if (one.what == "archive: cluster") == (cluster is not None)]
+
+
+@pytest.mark.usefixtures("opened")
+async def test_cluster_is_named_with_its_id() -> None:
+    cluster = FakeCluster()
+    (found,) = await check(cluster=cluster)
+    uid = cluster.store.get(NAMESPACES, "", "kube-system")["metadata"]["uid"]
+    expected = f"east (id {uid}): the keys of its documents begin with v1/east.{uid[:8]}/"
+    assert (found.what, found.level, found.detail) == ("archive: cluster", Level.OK, expected)
+
+
+@pytest.mark.usefixtures("opened")
+@pytest.mark.parametrize(("is_local", "level"), [(True, Level.FAIL), (False, Level.WARN)])
+async def test_unreadable_id_of_the_cluster_names_the_right(is_local: bool, level: Level) -> None:
+    cluster = FakeCluster()
+    cluster.fail("get-namespace", ForbiddenError("403"), on="kube-system")
+    (found,) = await check(cluster=cluster, is_local=is_local)
+    assert (found.level, "grant get on namespace kube-system" in found.detail) == (level, True)
 
 
 def levels(findings: list[Finding]) -> list[tuple[str, Level]]:

@@ -641,5 +641,5 @@ async def test_namespace_opts_out(bench):
 async def test_cluster_name_is_a_part_of_the_key(bench):
     await bench.store(bench.put())
 
-    assert [path.split("/")[1] for path in bench.archive.documents] == [CLUSTER]
-    assert copied_of(DONE).key.cluster == CLUSTER
+    assert [path.split("/")[1] for path in bench.archive.documents] == [CLUSTER.part]
+    assert copied_of(DONE).key.cluster == CLUSTER.part

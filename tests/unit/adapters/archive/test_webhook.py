@@ -41,7 +41,7 @@ async def archiver(status=200, answer=done, headers=HEADERS, path=""):
         return web.json_response(body, status=status, headers=headers)
 
     async with answering_with(handle) as url:
-        archive = WebhookArchive("main", f"{url}{path}", "east", FakeClock())
+        archive = WebhookArchive("main", f"{url}{path}", FakeClock())
         try:
             yield archive, asked
         finally:
@@ -53,7 +53,11 @@ async def test_object_is_sent_and_the_answer_is_the_acknowledgement():
         stored = await archive.put(COPIED.key, DOCUMENT)
 
     assert (stored.key, stored.stored_at, stored.location) == (COPIED.key, ago(5), "there")
-    assert (asked[0]["object"], asked[0]["digest"], asked[0]["cluster"]) == (DOCUMENT.obj, COPIED.key.digest, "east")
+    assert (asked[0]["object"], asked[0]["digest"], asked[0]["cluster"]) == (
+        DOCUMENT.obj,
+        COPIED.key.digest,
+        COPIED.key.cluster,
+    )
 
 
 async def test_question_has_no_object():
@@ -128,21 +132,21 @@ async def test_answer_is_read_to_its_end_however_many_segments_it_has(cut):
         return response
 
     async with answering_with(handle) as url:
-        archive = WebhookArchive("main", url, "east", FakeClock())
+        archive = WebhookArchive("main", url, FakeClock())
         with pytest.raises(TryLaterError) if cut else nullcontext():
             assert await archive.confirm(COPIED.key) is not None
         await archive.close()
 
 
 async def test_archiver_that_is_not_there_is_asked_again():
-    archive = WebhookArchive("main", "http://127.0.0.1:1/", "east")
+    archive = WebhookArchive("main", "http://127.0.0.1:1/")
     with pytest.raises(TryLaterError, match="archive main"):
         await archive.confirm(COPIED.key)
     await archive.close()
 
 
 async def test_archiver_cannot_be_read_or_listed():
-    archive = WebhookArchive("main", "http://127.0.0.1:1/", "east")
+    archive = WebhookArchive("main", "http://127.0.0.1:1/")
     with pytest.raises(PermanentError, match="a webhook only stores"):
         await archive.read(COPIED.key)
     with pytest.raises(PermanentError, match="a webhook only stores"):
@@ -228,7 +232,7 @@ async def test_error_of_the_client_has_no_path_of_the_url():
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    archive = WebhookArchive("main", f"http://127.0.0.1:{port}/hooks/%70ath-secret?token=query-secret%2B", "east")
+    archive = WebhookArchive("main", f"http://127.0.0.1:{port}/hooks/%70ath-secret?token=query-secret%2B")
     with pytest.raises(TryLaterError, match=f"127.0.0.1:{port}: ") as caught:
         await archive.confirm(COPIED.key)
     await archive.close()
@@ -266,7 +270,7 @@ async def test_outage_of_the_archiver_is_told_apart_from_an_error_about_one_key(
 
 
 async def test_archiver_that_is_not_there_is_an_outage_without_its_path():
-    archive = WebhookArchive("main", f"http://127.0.0.1:1{SECRET}", "east")
+    archive = WebhookArchive("main", f"http://127.0.0.1:1{SECRET}")
     with pytest.raises(TryLaterError) as caught:
         await archive.confirm(COPIED.key)
     await archive.close()

@@ -53,6 +53,7 @@ def test_ls_prints_the_documented_json(ls: Ls, archive: ListedArchive) -> None:
             "resourceVersion": "1042",
             "archivedAt": "2026-03-14T15:09:26Z",
             "digest": stored.key.digest,
+            "cluster": "prod.0a1b2c3d",
             "location": stored.location,
         }
     ]
@@ -169,7 +170,7 @@ def test_ls_without_access_is_an_error(ls: Ls, archive: ListedArchive) -> None:
         ((), "{archives: {t: {native: tekton-results}}}", "archive t is stored by Tekton Results"),
         (("--archive", "w"), "{archives: {w: {webhook: 'https://a'}}}", "archive w is stored by its webhook"),
         (("jbo",), POLICY, "unknown kind 'jbo': expected a kind, perhaps"),
-        (("--cluster", "test"), POLICY, "has no cluster 'test'; expected one of prod"),
+        (("--cluster", "test"), POLICY, "has no cluster 'test'; expected one of prod.0a1b2c3d"),
     ],
 )
 def test_ls_explains_what_is_wrong(
@@ -183,9 +184,27 @@ def test_ls_explains_what_is_wrong(
 
 def test_ls_needs_a_cluster_if_the_archive_has_several(ls: Ls, archive: ListedArchive) -> None:
     archive.add(job())
-    archive.add(job(name="other"), cluster="test")
-    assert "several clusters: choose one with --cluster: prod, test" in ls().stderr
-    assert [one["name"] for one in json.loads(ls("--cluster", "test", "-o", "json").stdout)] == ["other"]
+    archive.add(job(name="other"), cluster="test.00000001")
+    archive.add(job(name="third"), cluster="test.00000002")
+    several = "several clusters: choose one with --cluster: prod.0a1b2c3d, test.00000001, test.00000002"
+    assert several in ls().stderr
+    assert "choose one with --cluster: test.00000001, test.00000002" in ls("--cluster", "test").stderr
+    for word, name in (("test.00000001", "other"), ("prod", "build-42")):
+        assert [one["name"] for one in json.loads(ls("--cluster", word, "-o", "json").stdout)] == [name]
+
+
+def test_ls_names_documents_without_the_id_of_a_cluster(ls: Ls, archive: ListedArchive) -> None:
+    """A version before ids stored them, under the name of the cluster alone."""
+    archive.add(job(name="old"), cluster="default")
+    assert [one["name"] for one in json.loads(ls("-o", "json").stdout)] == ["old"]
+
+    archive.add(job(name="new"), cluster="default.0a1b2c3d")
+
+    result = ls("-o", "json", "--cluster", "default.0a1b2c3d")
+    assert [one["name"] for one in json.loads(result.stdout)] == ["new"]
+    assert "without the id of a cluster" in result.stderr
+    assert "--cluster selects them: default\n" in result.stderr
+    assert [one["name"] for one in json.loads(ls("-o", "json", "--cluster", "default").stdout)] == ["old"]
 
 
 @pytest.mark.parametrize("words", [("--since", "soon"), ("-A",), ("job/a/b",), ("job", "a", "b"), ("-o", "text")])

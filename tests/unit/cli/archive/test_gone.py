@@ -13,10 +13,12 @@ from shared.cli.objects.preview import AbsentObjectError
 from shared.core.objects import ref_of
 from shared.core.policy.policy import Policy
 from shared.errors import TryLaterError, TtlError
+from tests.archives import opened_archives
 from tests.builders import JOB, NOW, ago, having, job
 from tests.listed_archives import ListedArchive
 
 pytestmark = pytest.mark.anyio
+IDENTITY = opened_archives("prod").identity
 REF = replace(ref_of(job()), uid="")
 
 
@@ -37,7 +39,7 @@ async def explain(output: str = "text", **archives: Any) -> None:
         REF,
         JOB,
         PolicyInForce(policy, "policy.yaml", is_local=True),
-        cluster="prod",
+        identity=IDENTITY,
         flags=("--context=x",),
         output=output,
     )

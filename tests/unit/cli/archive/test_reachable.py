@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from shared.cli.archive.reachable import opened_archives
+from shared.cli.archive import reachable
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.core.archive.copies import copy_of
 from shared.core.policy.policy import Policy
 from shared.errors import TryLaterError
 from shared.safeguards.archive_ids import ReadArchiveIds
+from tests.archives import CLUSTER, opened_archives
 from tests.builders import JOB, ago, job
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 class Force:
     """What is in force, as far as an archive needs it."""
 
-    cluster_name = "default"
+    identity = opened_archives().identity
     archive_ids = ReadArchiveIds(())
 
 
@@ -30,8 +31,8 @@ FORCE: Any = Force()
 async def test_connections_to_a_webhook_are_closed_at_the_end_of_a_command():
     archives = {"main": {"webhook": "http://127.0.0.1:9/"}}
     chosen = PolicyInForce(Policy.model_validate({"archives": archives}), name="policy.yaml", is_local=True)
-    key = copy_of(job(complete=ago(60)), JOB, cluster="default", secrets=False).key
-    async with opened_archives(FORCE, chosen) as found:
+    key = copy_of(job(complete=ago(60)), JOB, cluster=CLUSTER, secrets=False).key
+    async with reachable.opened_archives(FORCE, chosen) as found:
         opened: Any = found
         for _ in range(2):
             archive = await opened.open("main", chosen.policy.archives["main"])
@@ -44,5 +45,5 @@ async def test_connections_to_a_webhook_are_closed_at_the_end_of_a_command():
 
 
 async def test_policy_without_archives_opens_none():
-    async with opened_archives(FORCE, PolicyInForce(Policy())) as opened:
+    async with reachable.opened_archives(FORCE, PolicyInForce(Policy())) as opened:
         assert opened is None

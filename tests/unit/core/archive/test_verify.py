@@ -35,6 +35,14 @@ def test_document_under_the_key_of_another_object_is_named(field, value):
     assert find_damage(replace(key, **{field: value}), document).startswith("its object has ")
 
 
+@pytest.mark.parametrize(("part", "is_damaged"), [("prod.3f2c1a9b", False), ("prod.00000000", True), ("prod", True)])
+def test_document_of_another_cluster_is_named(part, is_damaged):
+    key, document = make()
+    record = document.record.model_copy(update={"cluster_id": "3f2c1a9b-0d3e-4f5a-8b6c-1d2e3f405162"})
+    found = find_damage(replace(key, cluster=part), Document(record, document.text))
+    assert ("its record names the cluster with id 3f2c1a9b-" in found) == is_damaged
+
+
 @pytest.mark.parametrize("text", [b"not JSON", b"[]", b"\xff", b"[" * 100_000])
 def test_document_without_an_object_is_named(text):
     key, document = make()

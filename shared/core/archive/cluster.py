@@ -1,0 +1,74 @@
+"""The cluster of a document: its name in the settings, and its id.
+
+The name is a setting with a default, so several clusters can have the same one. The id tells them apart: the uid of
+namespace `kube-system`, which exists from the first start of a cluster to its end. The keys have both, `NAME.ID8`, so
+that people can read them: ID8 is the first eight digits of the id. The record of each document has the whole id.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shared.core.objects import printable
+
+HOME_OF_ID = "kube-system"
+"""The namespace whose uid is the id of a cluster."""
+
+_SHORT = 8
+_ID = re.compile(rf"[0-9a-f]{{{_SHORT}}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+_PART = re.compile(rf"(?P<name>.+)\.(?P<id>[0-9a-f]{{{_SHORT}}})")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveCluster:
+    """A cluster that archives.
+
+    Attributes:
+        name: Its name in the settings.
+        id: The uid of its namespace `kube-system`.
+    """
+
+    name: str
+    id: str
+
+    @property
+    def part(self) -> str:
+        """The cluster in a key: `prod.3f2c1a9b`."""
+        return f"{self.name}.{self.id[:_SHORT]}"
+
+    def __str__(self) -> str:
+        """Return its name and its id, for people."""
+        return printable(f"{self.name} (id {self.id})")
+
+
+def check_cluster_id(uid: str) -> str:
+    """Return the uid of `kube-system` if it can be an id in a key.
+
+    Raises:
+        ValueError: It is no UUID.
+    """
+    if not _ID.fullmatch(uid):
+        raise ValueError(f"expected a UUID as the uid of namespace {HOME_OF_ID}, got {uid!r}")
+    return uid
+
+
+class ClusterPart(NamedTuple):
+    """The cluster in a key.
+
+    Attributes:
+        name: The name of the cluster.
+        short_id: The first eight digits of its id; empty in a key of a version before ids.
+    """
+
+    name: str
+    short_id: str
+
+    def is_of(self, cluster_id: str) -> bool:
+        """Return whether this can be the cluster with an id."""
+        return bool(self.short_id) and cluster_id.startswith(self.short_id)
+
+
+def parse_cluster_part(part: str) -> ClusterPart:
+    """Read the cluster in a key. A part without an id is a name."""
+    found = _PART.fullmatch(part)
+    return ClusterPart(found["name"], found["id"]) if found else ClusterPart(part, "")
