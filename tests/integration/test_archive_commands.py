@@ -17,6 +17,7 @@ import yaml
 
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.kubernetes.discovery import resource_path
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.server_fields import without_server_fields
 from shared.core.kinds.rule import KindRule
@@ -78,15 +79,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> Store:
+def here(api: Api) -> ArchiveCluster:
+    """This cluster, under the default name."""
+    return ArchiveCluster("default", api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
+
+
+@pytest.fixture
+def store(folder: Path, here: ArchiveCluster) -> Store:
     """Store an object as `archive` does."""
     archive = open_archive("main", f"file://{folder}")
 
-    def put(obj: dict[str, Any], *children: Stored, **record: Any) -> Stored:
+    def put(obj: dict[str, Any], *children: Stored, cluster: ArchiveCluster = here, **record: Any) -> Stored:
         now = datetime.now(UTC).replace(microsecond=0)
         keys = tuple(one.key.path for one in children)
-        document = Document(Record(archived_at=now, children=keys, **record), canonical(obj))
-        return asyncio.run(archive.put(key_of(obj, document.digest, cluster="east", day=now.date()), document))
+        line = Record(archived_at=now, children=keys, cluster_id=cluster.id, **record)
+        document = Document(line, canonical(obj))
+        return asyncio.run(archive.put(key_of(obj, document.digest, cluster=cluster.part, day=now.date()), document))
 
     return put
 
@@ -520,3 +528,74 @@ def test_doctor_probes_the_archive_and_finds_what_waits(
     )
     shown = json.loads(explained.stdout)
     assert (shown["reason"], shown["archive"]["acknowledged"]) == ("no-ttl", False)
+
+
+@pytest.fixture
+def config_map(life_of: Callable[[str], Life], api: Api, namespace: str) -> Any:
+    """A ConfigMap `one`, which was deleted."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    api.call("POST", path, {"metadata": {"name": "one"}, "data": {"a": "b"}})
+    obj = api.get(f"{path}/one") | {"apiVersion": "v1", "kind": "ConfigMap"}
+    api.call("DELETE", f"{path}/one")
+    return obj
+
+
+def _of_config_map(api: Api, namespace: str) -> Any:
+    return api.get(f"/api/v1/namespaces/{namespace}/configmaps/one")
+
+
+@pytest.mark.parametrize("name", ["default", "prod"])
+def test_object_of_another_cluster_is_restored_only_if_its_cluster_is_named(
+    name: str, ttl: Ttl, store: Store, here: ArchiveCluster, config_map: Any, api: Api, namespace: str
+) -> None:
+    other = ArchiveCluster(name, "0a1b2c3d-0000-4000-8000-00000000000e")
+    store(config_map, cluster=other)
+
+    refused = [ttl("restore", "configmap/one", "--yes-run-again", *words) for words in ([], ["--dry-run"])]
+    if name == here.name:  # the own name of a cluster names no other one
+        refused.append(ttl("restore", "configmap/one", "--yes-run-again", "--cluster", name))
+
+    for one in refused:
+        text = " ".join(one.stderr.split())
+        assert one.returncode == 2, text
+        assert f"from cluster {other} to this cluster, {here} at https://" in text
+        assert f"set --cluster {other.part}" in text
+    assert _of_config_map(api, namespace) is None
+    listed = ttl("ls", "configmap/one")
+    assert f"cluster {other.part}; not this cluster, {here}" in " ".join(listed.stderr.split())
+
+    restored = ttl("restore", "configmap/one", "--yes-run-again", "--cluster", other.part)
+
+    assert restored.returncode == 0, restored.stderr
+    assert f"from cluster {other} to this cluster, {here}" in " ".join(restored.stderr.split())
+    assert _of_config_map(api, namespace)["data"] == {"a": "b"}
+
+
+def test_object_of_this_cluster_is_preferred_to_one_of_the_same_name(
+    ttl: Ttl, store: Store, here: ArchiveCluster, config_map: Any, api: Api, namespace: str
+) -> None:
+    store(config_map)
+    other = ArchiveCluster(here.name, "0a1b2c3d-0000-4000-8000-00000000000e")
+    store({**config_map, "data": {"a": "of another cluster"}}, cluster=other)
+
+    restored = ttl("restore", "configmap/one", "--yes-run-again")
+
+    assert restored.returncode == 0, restored.stderr
+    assert f"from cluster {here} to this cluster, {here}" in " ".join(restored.stderr.split())
+    assert _of_config_map(api, namespace)["data"] == {"a": "b"}
+
+
+def test_object_of_an_unknown_cluster_has_to_be_named(
+    ttl: Ttl, folder: Path, config_map: Any, api: Api, namespace: str
+) -> None:
+    """A version before the ids of clusters stored it."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    document = Document(Record(archived_at=now), canonical(config_map))
+    key = key_of(config_map, document.digest, cluster="default", day=now.date())
+    asyncio.run(open_archive("main", f"file://{folder}").put(key, document))
+
+    refused = ttl("restore", "configmap/one", "--yes-run-again")
+
+    assert (refused.returncode, "from cluster default (id unknown)" in refused.stderr) == (2, True), refused.stderr
+    assert ttl("restore", "configmap/one", "--yes-run-again", "--cluster", "default").returncode == 0
+    assert _of_config_map(api, namespace) is not None

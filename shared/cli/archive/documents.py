@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from shared.cli.archive.source import ArchiveSource
+from shared.core.archive.cluster import SourceCluster
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import find_damage
@@ -97,10 +98,16 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
     return children
 
 
+def origin_of(key: ArchiveKey, document: Document) -> SourceCluster:
+    """Return the cluster of a document."""
+    return SourceCluster(key.cluster, document.record.cluster_id)
+
+
 def describe_record(document: Document, stored: Stored) -> str:
-    """Say in one line what was archived, when by the clock of the store, and why."""
+    """Say in one line what was archived, when by the clock of the store, on which cluster, and why."""
     record = document.record
     parts = [f"resource version {stored.key.resource_version}, archived {format_instant(stored.stored_at)}"]
+    parts.append(f"cluster {origin_of(stored.key, document)}")
     if record.finished_at:
         parts.append(f"{record.outcome or 'finished'} {format_instant(record.finished_at)}")
     if record.due_at:

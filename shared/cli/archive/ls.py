@@ -33,6 +33,7 @@ async def ls(
     """
     words = check_selection(target, options, all_namespaces=all_namespaces)
     source = await open_source(options)
+    source.report_cluster()
     selected = select(source, words, options, all_namespaces=all_namespaces, since=since)
     count = await _print(source, selected.selection, output)
     if not count:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -9,7 +10,7 @@ import click
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.creation import ObjectCreation
-from shared.cli.archive.documents import read_children, read_stored
+from shared.cli.archive.documents import origin_of, read_children, read_stored
 from shared.cli.archive.get import version_options
 from shared.cli.archive.selected import find_stored, target_argument
 from shared.cli.archive.source import ArchiveSource, archive_options, open_source
@@ -18,10 +19,12 @@ from shared.cli.input.options import Options, context_namespace_option
 from shared.cli.input.target import connected, is_absent, split_target
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.object_report import describe_fate
-from shared.cli.output.messages import inform
+from shared.cli.output.messages import confirm, inform
 from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
+from shared.core.archive.document import Document
 from shared.core.archive.field_path import FieldPath, parse_field_path
+from shared.core.archive.layout import ArchiveKey
 from shared.core.archive.resumers import QUEUE_LABEL
 from shared.core.objects import format_instant, get_annotations, printable, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
@@ -79,7 +82,8 @@ async def restore(
     --suspended or --yes-run-again. A suspended object is created without the labels by which Kueue would start it. The
     new object is held until `kubectl ttl release`, so that its old TTL does not delete it: the TTL fields of its kind
     are removed until then. The API server checks all objects before the first is created. If it refuses one, the error
-    names the fields that --leave-out can leave out. The printed time of the archiving is that of `archive ls`, by the
+    names the fields that --leave-out can leave out. An object of another cluster is rejected unless --cluster names it,
+    or you confirm it on a terminal. The printed time of the archiving is that of `archive ls`, by the
     clock of the store.
     """
     if suspended and yes_run_again:
@@ -91,6 +95,7 @@ async def restore(
         document = await read_stored(source, chosen.stored.key)
         if others := chosen.describe_others():
             inform(printable(f"note: {others}"))
+        _check_cluster(source, chosen.stored.key, document, asked=options.cluster, server=cluster.server)
         await _check_namespace(chosen.stored.key.namespace, cluster, options.flags)
         documents = [document, *(await read_children(source, chosen.stored.key, document) if children else [])]
         asked = RestoreOptions(
@@ -109,6 +114,24 @@ async def restore(
         verb, them = ("is", "it") if count == 1 else ("are", "them")
         children_left = plural(count, "archived child", "archived children")
         echo(f"note: {children_left} {verb} not restored; --children restores {them} as well")
+
+
+def _check_cluster(source: ArchiveSource, key: ArchiveKey, document: Document, *, asked: str, server: str) -> None:
+    """Say from which cluster to which one an object is restored; check that a person wants that if they differ.
+
+    Raises:
+        UsageError: They differ, the command names no cluster, and there is no terminal to ask on.
+    """
+    origin = origin_of(key, document)
+    way = f"from cluster {origin} to {source.this_cluster} at {server}"
+    if origin.is_of(source.here) or origin.is_named_by(asked, source.own_name):
+        inform(printable(way))
+        return
+    why = f"; {source.unknown}" if source.unknown else ""
+    differs = f"{way}: this is another cluster{why}"
+    if not sys.stdin.isatty():
+        raise click.UsageError(printable(f"{differs}; nothing was restored: to do that, set --cluster {key.cluster}"))
+    confirm(printable(f"{differs}. Restore it there?"))
 
 
 async def _check_namespace(namespace: str, cluster: KubernetesCluster, flags: Sequence[str]) -> None:

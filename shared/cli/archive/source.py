@@ -1,7 +1,7 @@
 """The archive of a command: named in a policy, opened with the credentials of the environment."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +70,9 @@ class ArchiveSource:
         cluster: The cluster that is selected, as in the keys; empty if the archive has none.
         kinds: All known kinds.
         policy: The policy.
+        own_name: The name of this cluster in the settings or the installation.
+        here: This cluster; None if its id is unknown.
+        unknown: Why the id of this cluster is unknown; empty if it is known.
     """
 
     archive: "StoreArchive"
@@ -78,6 +81,21 @@ class ArchiveSource:
     cluster: str
     kinds: Catalogue
     policy: Policy
+    own_name: str
+    here: ArchiveCluster | None = None
+    unknown: str = ""
+
+    @property
+    def this_cluster(self) -> str:
+        """This cluster, for people."""
+        return f"this cluster, {self.here or f'{self.own_name} (id unknown)'}"
+
+    def report_cluster(self) -> None:
+        """Say which cluster is selected, unless it is this one."""
+        if not self.cluster or (self.here is not None and parse_cluster_part(self.cluster).is_of(self.here.id)):
+            return
+        why = f"the id of this cluster is unknown: {self.unknown}" if self.unknown else f"not {self.this_cluster}"
+        inform(printable(f"note: archive {self.name}: cluster {self.cluster}; {why}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +168,24 @@ async def open_source(options: Options, cluster: "KubernetesCluster | None" = No
 async def _open_source(options: Options, cluster: "KubernetesCluster | None") -> ArchiveSource:
     named = await find_archive(options, cluster)
     archive = open_named(named)
-    here = None
+    here, unknown = None, "no cluster is configured"
     if cluster is not None:
-        with suppress(TtlError):
-            here = await ClusterIdentity.of(named.cluster, cluster).find()
+        try:
+            here, unknown = await ClusterIdentity.of(named.cluster, cluster).find(), ""
+        except TtlError as error:
+            unknown = str(error)
     found = await find_cluster(archive, options.cluster, usual=named.cluster, here=here, name=named.name)
-    source = ArchiveSource(archive, named.name, named.destination, found, named.kinds, named.policy)
+    source = ArchiveSource(
+        archive=archive,
+        name=named.name,
+        destination=named.destination,
+        cluster=found,
+        kinds=named.kinds,
+        policy=named.policy,
+        own_name=named.cluster,
+        here=here,
+        unknown=unknown,
+    )
     if parse_cluster_part(found).short_id:
         await _report_without_id(source)
     return source

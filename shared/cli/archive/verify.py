@@ -37,6 +37,7 @@ async def verify(
     """
     words = check_selection(target, options, all_namespaces=all_namespaces)
     source = await open_source(options)
+    source.report_cluster()
     selected = select(source, words, options, all_namespaces=all_namespaces, since=since)
     found = _Verification(is_text=output == "text")
     if source.cluster:

@@ -68,6 +68,37 @@ class ClusterPart(NamedTuple):
         return bool(self.short_id) and cluster_id.startswith(self.short_id)
 
 
+@dataclass(frozen=True, slots=True)
+class SourceCluster:
+    """The cluster of a document.
+
+    Attributes:
+        part: The cluster in its key.
+        id: The whole id, as its record has it; empty in a document of a version before ids.
+    """
+
+    part: str
+    id: str
+
+    def is_of(self, here: ArchiveCluster | None) -> bool:
+        """Return whether this is the cluster; not if its id, or that of the document, is unknown."""
+        return here is not None and self.id == here.id
+
+    def is_named_by(self, asked: str, own_name: str) -> bool:
+        """Return whether a person has named this cluster, and cannot have meant the present one.
+
+        Args:
+            asked: The name that the person has set; empty for none.
+            own_name: The name of the present cluster. It names another cluster only with an id.
+        """
+        return asked == self.part or (asked != own_name and asked == parse_cluster_part(self.part).name)
+
+    def __str__(self) -> str:
+        """Return its name and its id, for people."""
+        name = parse_cluster_part(self.part).name
+        return str(ArchiveCluster(name, self.id)) if self.id else printable(f"{name} (id unknown)")
+
+
 def parse_cluster_part(part: str) -> ClusterPart:
     """Read the cluster in a key. A part without an id is a name."""
     found = _PART.fullmatch(part)

@@ -18,7 +18,7 @@ from shared.core.archive.layout import ArchiveKey
 from shared.core.objects import format_instant
 from shared.errors import DamagedDocumentError
 from tests.builders import NOW, ago, having, job, pod
-from tests.listed_archives import ListedArchive
+from tests.listed_archives import PROD, ListedArchive
 
 Get = Callable[..., Result]
 
@@ -48,12 +48,15 @@ def version(text: str, **changes: Any) -> dict[str, Any]:
 
 def test_get_prints_the_object_as_it_was_stored(get: Get, archive: ListedArchive) -> None:
     obj = having(job(complete=ago(60)), "metadata.managedFields", [{"manager": "kubectl"}])
-    archive.add(obj, outcome="succeeded", finished_at=ago(60), due_at=NOW, ttl_from="policy rule ci")
+    archive.add(
+        obj, cluster_id=PROD.id, outcome="succeeded", finished_at=ago(60), due_at=NOW, ttl_from="policy rule ci"
+    )
     result = get("job/build-42")
     assert result.exit_code == 0, result.output
     assert yaml.safe_load(result.stdout) == obj
     assert result.stderr == (
-        "Job ci/build-42: resource version 1042, archived 2026-03-14T15:09:26Z, succeeded 2026-03-14T15:08:26Z, "
+        "Job ci/build-42: resource version 1042, archived 2026-03-14T15:09:26Z, "
+        "cluster prod (id 0a1b2c3d-0000-4000-8000-00000000000e), succeeded 2026-03-14T15:08:26Z, "
         "due 2026-03-14T15:09:26Z by policy rule ci\n"
     )
     assert json.loads(get("job/build-42", "-o", "json").stdout) == obj

@@ -72,7 +72,11 @@ def test_ls_prints_an_empty_list(ls: Ls, archive: ListedArchive) -> None:
     archive.add(job(namespace="web"))
     other = ls("-o", "json")
     assert (other.exit_code, json.loads(other.stdout)) == (0, [])
-    assert other.stderr == "archive main has no object in namespace ci\n"
+    unknown = "the id of this cluster is unknown: no cluster is configured"
+    assert other.stderr.splitlines() == [
+        f"note: archive main: cluster prod.0a1b2c3d; {unknown}",
+        "archive main has no object in namespace ci",
+    ]
 
 
 def test_ls_prints_names_as_kubectl_does(ls: Ls, archive: ListedArchive) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.archive.cluster import ArchiveCluster, check_cluster_id, parse_cluster_part
+from shared.core.archive.cluster import ArchiveCluster, SourceCluster, check_cluster_id, parse_cluster_part
 
 ID = "3f2c1a9b-0d3e-4f5a-8b6c-1d2e3f405162"
 
@@ -25,6 +25,33 @@ def test_part_of_a_key_is_a_name_and_an_id(part: str, name: str, short_id: str) 
     assert found.is_of(ID) == bool(short_id)
     assert not found.is_of(ID.replace("3", "4"))
     assert parse_cluster_part(ArchiveCluster(part, ID).part) == (part, ID[:8])
+
+
+OTHER = ID.replace("3", "4")
+HERE = ArchiveCluster("default", ID)
+
+
+@pytest.mark.parametrize(
+    ("origin", "asked", "is_here", "is_named"),
+    [
+        (SourceCluster("default.3f2c1a9b", ID), "", True, False),
+        (SourceCluster("renamed.3f2c1a9b", ID), "", True, False),
+        (SourceCluster("default.4f2c1a9b", OTHER), "", False, False),
+        (SourceCluster("default.4f2c1a9b", OTHER), "default", False, False),
+        (SourceCluster("default.4f2c1a9b", OTHER), "default.4f2c1a9b", False, True),
+        (SourceCluster("default.3f2c1a9b", OTHER), "", False, False),
+        (SourceCluster("prod.4f2c1a9b", OTHER), "", False, False),
+        (SourceCluster("prod.4f2c1a9b", OTHER), "prod", False, True),
+        (SourceCluster("default", ""), "", False, False),
+        (SourceCluster("default", ""), "default", False, True),
+    ],
+)
+def test_document_of_another_cluster_has_to_be_named(
+    origin: SourceCluster, asked: str, is_here: bool, is_named: bool
+) -> None:
+    """The own name of a cluster names no other one: both may have the default."""
+    assert (origin.is_of(HERE), origin.is_named_by(asked, HERE.name)) == (is_here, is_named)
+    assert not origin.is_of(None)
 
 
 @pytest.mark.parametrize("uid", ["", "3f2c1a9b", ID.upper(), f"{ID}0", "../0d3e-4f5a-8b6c-1d2e3f405162"])
