@@ -29,7 +29,7 @@ class ListedArchive:
         reads: How many documents were read.
     """
 
-    name = "main"
+    name, location = "main", "memory:///"
 
     def __init__(self, *, page: int = PAGE) -> None:
         self.documents: dict[ArchiveKey, tuple[Document, datetime]] = {}

@@ -35,7 +35,7 @@ def test_job_is_kept_while_the_volume_of_its_archive_is_not_mounted(cluster, sta
     assert marker_of(cluster.folder) == expected
 
 
-def test_other_bucket_is_used_only_once_it_is_adopted(cluster, start_run, s3, server):  # noqa: F811
+def test_other_bucket_is_used_only_once_it_is_adopted(cluster, start_run, s3, server, monkeypatch):  # noqa: F811
     """The policy names another bucket, which is an archive of its own."""
     buckets = [f"{cluster.namespace}-{number}" for number in range(2)]
     urls = [s3.url("present", "jobs").replace("s3://present/", f"s3://{bucket}/") for bucket in buckets]
@@ -53,6 +53,14 @@ def test_other_bucket_is_used_only_once_it_is_adopted(cluster, start_run, s3, se
     assert refused.returncode == 1
     assert f"archive main is {first}" in refused.stderr
     second = marker_of(s3.root / buckets[1] / "jobs")
+
+    commands = (("ls", "-A"), ("verify", "-A"), ("restore", "job/done", "-n", cluster.namespace))
+    for words in (*commands, ("prune", "--yes", "--unchecked", "--all", "--keep", "1s")):
+        with monkeypatch.context() as known:
+            known.setenv("TTL_NAMESPACE", cluster.namespace)
+            one = run_command(server.kubeconfig, "archive", *words, "--policy", str(policies[1]))
+        assert one.returncode == 1, one
+        assert f"is archive {second}, expected archive {first}" in " ".join(one.stderr.split())
 
     run = start_run(*options(policies[1]), "-v")
     cluster.finish("done")

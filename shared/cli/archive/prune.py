@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shared.cli.archive.source import archive_option, archive_policy_option, find_archive, open_named
+from shared.cli.archive.source import (
+    archive_option,
+    archive_policy_option,
+    check_named,
+    find_archive,
+    open_named,
+    reached,
+)
 from shared.cli.input.command import command
 from shared.cli.input.duration import duration_option
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option
@@ -24,6 +31,7 @@ from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
+from shared.evaluation.archive_identity import IdentifiedArchive
 from shared.usecases.archive_retention import PruneReport, prune_archive
 
 if TYPE_CHECKING:  # the clients of the stores take long to load
@@ -38,23 +46,31 @@ _keep_option = click.option(
 @_keep_option
 @click.option("--all", "everything", is_flag=True, help="Delete all that has expired, even most of the archive.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--unchecked", is_flag=True, help="Delete although no shared state says which archive this is.")
 @click.option("--dry-run", is_flag=True, help="Only count what has expired.")
 @archive_option
 @archive_policy_option
 @kinds_dir_option
 @cluster_options
-async def prune(options: Options, *, keep: timedelta | None, everything: bool, yes: bool, dry_run: bool) -> None:
+async def prune(
+    options: Options, *, keep: timedelta | None, everything: bool, yes: bool, unchecked: bool, dry_run: bool
+) -> None:
     """Delete the documents and logs that are older than `keep` of the archive, of all clusters.
 
-    Nothing is deleted if a list fails or comes back empty, or if more than half of the archive has expired. If a bucket
-    can do that itself, use its lifecycle rules instead: `archive lifecycle` prints them.
+    Nothing is deleted if a list fails or comes back empty, or if more than half of the archive has expired. Nothing is
+    deleted in a destination that is not the archive that the installation or a `run` remembers. If a bucket can do that
+    itself, use its lifecycle rules instead: `archive lifecycle` prints them.
     """
-    named = await find_archive(options)
-    kept = _find_keep(named.name, named.destination, keep)
-    archive = open_named(named)
+    async with reached(options) as cluster:
+        named = await find_archive(options, cluster)
+        kept = _find_keep(named.name, named.destination, keep)
+        archive = open_named(named)
+        checked = await check_named(named, archive, cluster)
     if not [cluster async for cluster in archive.folders(prefix_of())]:
         inform(f"archive {named.name} is empty")
         return
+    if checked.unchecked:
+        _check_asked(f"which archive {archive.location} is was not checked: {checked.unchecked}", unchecked or dry_run)
     now = await _store_time(archive)
     found = await prune_archive(archive, kept, now, everything=True, dry_run=True)
     _check(found)
@@ -67,9 +83,17 @@ async def prune(options: Options, *, keep: timedelta | None, everything: bool, y
         return
     if not yes:
         _confirm(expired, named.name)
-    report = await prune_archive(archive, kept, now, everything=everything)
+    identified = IdentifiedArchive(archive, checked.ids) if checked.ids else archive
+    report = await prune_archive(identified, kept, now, everything=everything)
     _check(report)
     echo(f"{_describe(report.deleted, report.deleted_bytes)} deleted from archive {named.name}")
+
+
+def _check_asked(problem: str, is_asked: bool) -> None:
+    """Raise an error if nothing may be deleted in an archive of which it is unknown which one it is."""
+    if not is_asked:
+        raise TtlError(printable(f"{problem}; nothing was deleted: set --unchecked to delete nevertheless"))
+    inform(printable(f"note: {problem}"))
 
 
 def _describe(files: int, size: int) -> str:

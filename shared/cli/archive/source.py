@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from shared.adapters.config.settings import SettingsError, read_settings
+from shared.cli.archive.identity_check import IdentityCheck, check_identity
 from shared.cli.archive.reachable import check_reachable
-from shared.cli.deleters.in_force import InForce, read_in_force
+from shared.cli.deleters.in_force import InForce, NamespaceState, read_in_force, read_states
 from shared.cli.input.options import (
     CallableT,
     Options,
     cluster_options,
+    home_namespace,
     kinds_dir_option,
     known_kinds,
     read_policy,
@@ -34,6 +36,9 @@ from shared.ports.archive import Archive
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.archive.archive import StoreArchive
     from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+NO_CLUSTER = "no cluster is configured"
+"""Why it is unknown which cluster this is, and which archive a destination is."""
 
 archive_option = click.option(
     "--archive", metavar="NAME", default="", help="One of the policy's archives. Default: its only archive with a url."
@@ -94,7 +99,8 @@ class ArchiveSource:
         """Say which cluster is selected, unless it is this one."""
         if not self.cluster or (self.here is not None and parse_cluster_part(self.cluster).is_of(self.here.id)):
             return
-        why = f"the id of this cluster is unknown: {self.unknown}" if self.unknown else f"not {self.this_cluster}"
+        reason = "" if self.unknown == NO_CLUSTER else f": {self.unknown}"
+        why = f"not {self.this_cluster}" if not self.unknown else f"the id of this cluster is unknown{reason}"
         inform(printable(f"note: archive {self.name}: cluster {self.cluster}; {why}"))
 
 
@@ -109,6 +115,7 @@ class NamedArchive:
         policy: The policy.
         cluster: The name of this cluster in the settings or the installation.
         is_local: Whether the policy is a file of this machine.
+        states: The shared states of the cluster; None if they have not been read.
     """
 
     name: str
@@ -117,6 +124,7 @@ class NamedArchive:
     policy: Policy
     cluster: str
     is_local: bool
+    states: Sequence[NamespaceState] | None = None
 
 
 async def find_archive(options: Options, cluster: "KubernetesCluster | None" = None) -> NamedArchive:
@@ -148,7 +156,9 @@ def _installed(force: InForce, asked: str) -> NamedArchive:
         raise TtlError(f"no policy names an archive: {printable(chosen.why)}; set --policy FILE")
     name = choose_archive(chosen.policy.archives, asked, chosen.name)
     destination = chosen.policy.archives[name]
-    return NamedArchive(name, destination, force.kinds, chosen.policy, force.cluster_name, is_local=False)
+    return NamedArchive(
+        name, destination, force.kinds, chosen.policy, force.cluster_name, is_local=False, states=force.states
+    )
 
 
 async def open_source(options: Options, cluster: "KubernetesCluster | None" = None) -> ArchiveSource:
@@ -161,14 +171,16 @@ async def open_source(options: Options, cluster: "KubernetesCluster | None" = No
     """
     if cluster is not None:
         return await _open_source(options, cluster)
-    async with _reached(options) as found:
+    async with reached(options) as found:
         return await _open_source(options, found)
 
 
 async def _open_source(options: Options, cluster: "KubernetesCluster | None") -> ArchiveSource:
     named = await find_archive(options, cluster)
     archive = open_named(named)
-    here, unknown = None, "no cluster is configured"
+    if unchecked := (await check_named(named, archive, cluster)).unchecked:
+        inform(printable(f"note: which archive {archive.location} is was not checked: {unchecked}"))
+    here, unknown = None, NO_CLUSTER
     if cluster is not None:
         try:
             here, unknown = await ClusterIdentity.of(named.cluster, cluster).find(), ""
@@ -191,8 +203,26 @@ async def _open_source(options: Options, cluster: "KubernetesCluster | None") ->
     return source
 
 
+async def check_named(
+    named: NamedArchive, archive: "StoreArchive", cluster: "KubernetesCluster | None"
+) -> IdentityCheck:
+    """Check that an archive is the remembered one; see `check_identity`.
+
+    Args:
+        named: The archive.
+        archive: The open archive.
+        cluster: The cluster whose shared states count; None if no cluster is configured.
+    """
+    states = named.states
+    if states is None and cluster is None:
+        return IdentityCheck(unchecked=NO_CLUSTER)
+    if states is None and cluster is not None:
+        states = await read_states(cluster, home_namespace())
+    return await check_identity(archive, states or ())
+
+
 @asynccontextmanager
-async def _reached(options: Options) -> AsyncIterator["KubernetesCluster | None"]:
+async def reached(options: Options) -> AsyncIterator["KubernetesCluster | None"]:
     """Connect to the cluster, if a cluster is configured; nothing is sent yet."""
     async with AsyncExitStack() as stack:
         try:

@@ -81,6 +81,7 @@ class NamespaceState:
         leader: The holder of the Lease, now or before; None if there is no Lease.
         problem: What could not be read, and why.
         leader_problem: Why the Lease could not be read; empty if it could.
+        unread: Why the shared state could not be read; empty if it could.
     """
 
     namespace: str
@@ -88,6 +89,7 @@ class NamespaceState:
     leader: Leader | None = None
     problem: str = ""
     leader_problem: str = ""
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ async def read_in_force(cluster: "KubernetesCluster", options: Options) -> InFor
     home, kinds = home_namespace(), known_kinds(options.kinds_dir)
     (installed, problem), states = await asyncio.gather(
         _read_installed(cluster, home),
-        _read_states(cluster, home),
+        read_states(cluster, home),
     )
     if installed and options.kinds_dir is None and read_settings().kinds_dir is None:
         kinds = installed.kinds
@@ -222,7 +224,7 @@ async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple
     return installed, ""
 
 
-async def _read_states(cluster: "KubernetesCluster", home: str) -> list[NamespaceState]:
+async def read_states(cluster: "KubernetesCluster", home: str) -> list[NamespaceState]:
     """Read the states of an installation, of a `run`, and of another namespace where the `run` keeps its state."""
     states = await asyncio.gather(*(_read_state(cluster, one) for one in dict.fromkeys((home, RUN))))
     elsewhere = [one.leader for one in states if one.leader and one.leader.state not in (home, RUN)]
@@ -245,4 +247,4 @@ async def _read_state(cluster: "KubernetesCluster", namespace: str) -> Namespace
         leader = await read_leader(cluster, namespace)
     except TtlError as error:
         unled = str(error)
-    return NamespaceState(namespace, contents, leader, unread or unled, unled)
+    return NamespaceState(namespace, contents, leader, unread or unled, unled, unread)

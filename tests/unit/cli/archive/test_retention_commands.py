@@ -93,27 +93,34 @@ def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -
     assert tried.exit_code == 0, tried.output
     assert tried.stdout.startswith("1 file (")
     assert tried.stdout.endswith("older than 7d; dry run: nothing is deleted\n")
-    refused = run("prune", keep="7d")
+    refused = run("prune", "--unchecked", keep="7d")
     assert (refused.exit_code, "set --yes" in refused.stderr) == (1, True)
     assert len(dated.documents) == 3
-    done = run("prune", "--yes", keep="7d")
+    done = run("prune", "--yes", "--unchecked", keep="7d")
     assert done.exit_code == 0, done.output
     assert names(dated) == {"new", "newer"}
 
 
+def test_prune_of_an_archive_that_cannot_be_checked_needs_a_word(run: Run, dated: ListedArchive) -> None:
+    refused = run("prune", "--yes", keep="7d")
+    assert refused.exit_code == 1
+    assert "was not checked: no cluster is configured; nothing was deleted: set --unchecked" in refused.stderr
+    assert len(dated.documents) == 3
+
+
 def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: ListedArchive) -> None:
-    refused = run("prune", "--yes", "--keep", "12h")
+    refused = run("prune", "--yes", "--unchecked", "--keep", "12h")
     assert (refused.exit_code, "set --all" in refused.stderr, len(dated.documents)) == (1, True, 3)
     tried = run("prune", "--dry-run", "--keep", "12h")
     assert tried.stdout.startswith("2 files (")
     assert (tried.exit_code, "needs --all" in tried.stderr) == (1, True)
-    assert run("prune", "--yes", "--all", "--keep", "12h").exit_code == 0
+    assert run("prune", "--yes", "--unchecked", "--all", "--keep", "12h").exit_code == 0
     assert names(dated) == {"new"}
 
 
 def test_prune_needs_no_cluster_and_deletes_of_all(run: Run, dated: ListedArchive) -> None:
     dated.add(job(name="old"), at=NOW - 9 * DAY, cluster="staging")
-    done = run("prune", "--yes", keep="7d")
+    done = run("prune", "--yes", "--unchecked", keep="7d")
     assert done.exit_code == 0, done.output
     assert names(dated) == {"new", "newer"}
 
@@ -126,7 +133,7 @@ def test_prune_says_that_an_archive_is_empty(run: Run, monkeypatch: pytest.Monke
 
 def test_prune_deletes_nothing_if_the_archive_cannot_be_listed(run: Run, dated: ListedArchive) -> None:
     dated.failure = TryLaterError("away")
-    assert run("prune", "--yes", keep="7d").exit_code == 1
+    assert run("prune", "--yes", "--unchecked", keep="7d").exit_code == 1
     assert len(dated.documents) == 3
 
 

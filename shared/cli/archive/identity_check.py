@@ -1,0 +1,55 @@
+"""Check which archive a destination is before a command uses it, as the processes do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shared.cli.deleters.in_force import NamespaceState
+from shared.errors import OtherArchiveError
+from shared.evaluation.archive_identity import IdentifiedArchive
+from shared.safeguards.archive_ids import ReadArchiveIds
+
+if TYPE_CHECKING:  # the clients of the stores take long to load
+    from shared.adapters.archive.archive import StoreArchive
+
+_NONE_REMEMBERS = "no installation and no `run` on this cluster remembers an archive of this name or destination"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityCheck:
+    """Whether a destination is the archive that an installation or a `run` remembers.
+
+    Attributes:
+        ids: What it remembers, for a check at each later use; None if that is unknown.
+        unchecked: Why it is unknown which archive the destination is; empty if it is the remembered one.
+    """
+
+    ids: ReadArchiveIds | None = None
+    unchecked: str = ""
+
+
+async def check_identity(archive: "StoreArchive", states: Sequence[NamespaceState]) -> IdentityCheck:
+    """Compare the marker of an archive with the shared states of a cluster.
+
+    The destination may be the archive that an installation remembers, or that of a `run`: both may use one name.
+
+    Raises:
+        OtherArchiveError: None of those that remember an archive remembers this one.
+        TryLaterError: The store is away.
+        PermanentError: The store refuses, or what is remembered is damaged.
+    """
+    other: OtherArchiveError | None = None
+    for state in states:
+        ids = ReadArchiveIds((state.contents,))
+        if not await ids.find(archive.name, archive.location):
+            continue
+        try:
+            await IdentifiedArchive(archive, ids).identify()
+        except OtherArchiveError as error:
+            other = other or error
+        else:
+            return IdentityCheck(ids)
+    if other is not None:
+        raise other
+    unread = next((one.unread for one in states if one.unread), "")
+    return IdentityCheck(unchecked=f"the shared state cannot be read: {unread}" if unread else _NONE_REMEMBERS)
