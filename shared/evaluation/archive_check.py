@@ -187,7 +187,7 @@ async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy
     if document.text != copied.text:
         return replace(found, problem=f"archive {archiving.to}: {stored.location} is not the object that was read")
     record = document.record
-    found = replace(found, children=record.with_children, logs=record.with_logs)
+    found = replace(found, children=record.with_children, logs=record.with_logs, archive_id=record.archive_id)
     if not (record.has_all_of(archiving) and record.is_of(stored.archive_id)):
         return found
     return replace(found, acknowledged_at=max(stored.stored_at, record.archived_at))

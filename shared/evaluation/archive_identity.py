@@ -16,7 +16,7 @@ from shared.core.archive.document import Document
 from shared.core.archive.identity import KnownArchive, Marker, describe_mismatch
 from shared.core.archive.layout import ArchiveKey
 from shared.core.policy.archives import ArchiveDestination
-from shared.errors import OtherArchiveError, PermanentError, TryLaterError, TtlError
+from shared.errors import OtherArchiveError, TtlError
 from shared.ports import Archive, ArchiveIds, Archives, MarkedArchive, Stored
 from shared.ports.archive import StoredFile
 
@@ -134,18 +134,11 @@ class IdentifiedArchive:
                 return await self._look(creates=creates, is_fresh=True)
             marker = await self._archive.write_marker(await self._new_marker())
         if marker is not None and not expected:
-            expected = await self._remember(marker)
+            expected = await self._ids.remember(self.name, KnownArchive(marker.id, location))
         if marker is None or marker.id != expected:
             raise self._mismatch(expected, marker)
         self._ids.report(self.name, "")
         return expected
-
-    async def _remember(self, marker: Marker) -> str:
-        try:
-            return await self._ids.remember(self.name, KnownArchive(marker.id, self._archive.location))
-        except TtlError as error:
-            kind = PermanentError if isinstance(error, PermanentError) else TryLaterError
-            raise kind(f"archive {self.name}: its id {marker.id} could not be remembered: {error}") from None
 
     def _mismatch(self, expected: str, marker: Marker | None) -> OtherArchiveError:
         found = marker.id if marker else ""

@@ -190,7 +190,8 @@ class ArchiveIds(Protocol):
         """Remember an id, unless another one is remembered; return the one that is remembered then.
 
         Raises:
-            TtlError: It cannot be written.
+            TryLaterError: It cannot be written now.
+            PermanentError: The right to write it is missing, or it is damaged.
         """
         ...
 

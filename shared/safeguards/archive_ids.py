@@ -40,22 +40,19 @@ class SharedArchiveIds:
         known = {**self._own, **known_archives(contents)}
         found = find_known(known, name, location)
         if found and name not in known:  # a new name of the archive: it keeps the id when its URL changes later
-            return await self._remember(name, KnownArchive(found, location))
+            return await self.remember(name, KnownArchive(found, location))
         return found
-
-    async def _remember(self, name: str, known: KnownArchive) -> str:
-        try:
-            return await self.remember(name, known)
-        except TtlError as error:
-            kind = PermanentError if isinstance(error, PermanentError) else TryLaterError
-            raise kind(f"archive {name}: its id {known.id} could not be remembered: {error}") from None
 
     async def remember(self, name: str, known: KnownArchive) -> str:
         """See `shared.ports.ArchiveIds`."""
         if not self.may_write:
             return self._own.setdefault(name, known).id
-        remembered = await (await self.safeguards()).shared_state.remember_archive(name, known)
-        return known_archives(remembered)[name].id
+        try:
+            remembered = await (await self.safeguards()).shared_state.remember_archive(name, known)
+            return known_archives(remembered)[name].id
+        except TtlError as error:
+            kind = PermanentError if isinstance(error, PermanentError) else TryLaterError
+            raise kind(f"archive {name}: its id {known.id} could not be remembered: {error}") from None
 
     def report(self, name: str, problem: str) -> None:
         """See `shared.ports.ArchiveIds`."""

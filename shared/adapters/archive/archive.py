@@ -72,7 +72,10 @@ class StoreArchive:
 
     async def is_empty(self) -> bool:
         """Return whether no document is stored; see `shared.ports.archive.MarkedArchive`."""
-        return not [name async for name in self._store.folders(f"{LAYOUT}/")]
+        async for page in self._store.files(f"{LAYOUT}/"):  # a prune leaves empty folders
+            if page:
+                return False
+        return True
 
     async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         """Store a document, unless its key is stored already; see the port."""

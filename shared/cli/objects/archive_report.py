@@ -51,7 +51,9 @@ def _explain_missing(archiving: Archiving, fact: ArchiveFact) -> str:
     wanted = {"children": archiving.children and not fact.children, "logs": archiving.logs and not fact.logs}
     if lacking := " and ".join(name for name, is_lacking in wanted.items() if is_lacking):
         return f"stored at {fact.location} without its {lacking}"
-    return f"stored at {fact.location} when it was another archive"
+    if not fact.archive_id:
+        return f"stored at {fact.location} before the archive had an id"
+    return f"stored at {fact.location} by another archive, {fact.archive_id}"
 
 
 def archive_as_json(facts: Facts) -> dict[str, Any] | None:

@@ -51,6 +51,7 @@ class ArchiveFact:
         problem: Why it is not known, or why the acknowledgement does not count.
         children: Whether its children were stored with it.
         logs: Whether the logs of Pods were stored with it.
+        archive_id: The id of the archive that the stored document names; empty if it names none, or is not stored.
     """
 
     to: str
@@ -63,6 +64,7 @@ class ArchiveFact:
     problem: str = ""
     children: bool = False
     logs: bool = False
+    archive_id: str = ""
 
     def is_about(self, obj: Any, archiving: Archiving) -> bool:
         """Return whether it is about exactly this version of the object, stored in the way that is wanted now."""

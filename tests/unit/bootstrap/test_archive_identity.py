@@ -4,12 +4,13 @@ import asyncio
 import json
 import shutil
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.document import Document, Record
-from shared.core.archive.identity import MARKER, KnownArchive
+from shared.core.archive.identity import MARKER, KnownArchive, Marker
 from shared.core.decide import Expire, Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.archives import ArchiveDestination
@@ -56,6 +57,11 @@ class Process:
     async def put(self):
         archive = await self.archives.open(self.name, self.destination)
         return await archive.put(COPIED.key, DOCUMENT)
+
+    async def adopt(self):
+        """Write a marker, as `archive adopt` does; the next read of it is remembered."""
+        archive: Any = await opened_archives().open("main", self.destination)
+        await archive.write_marker(Marker("adopted", NOW, CLUSTER.part))
 
     async def decide(self):
         return await self.evaluator.decide(Snapshot(DUE, AFTERWARDS), JOB)
@@ -183,6 +189,27 @@ async def test_documents_without_a_marker_are_not_counted(bench):
     with pytest.raises(TryLaterError, match="has no marker"):
         await bench.process().put()
     assert bench.remembered == {}
+
+
+async def test_destination_that_a_prune_has_emptied_is_empty(bench):
+    """A prune leaves the folders of clusters, namespaces and kinds."""
+    (bench.folder / COPIED.key.path).parent.parent.parent.mkdir(parents=True)
+
+    stored = await bench.process().put()
+
+    assert bench.remembered["main"]["id"] == stored.archive_id
+
+
+async def test_explanation_names_the_archive_that_has_stored_a_document(bench):
+    await (await opened_archives().open("main", bench.process().destination)).put(COPIED.key, DOCUMENT)
+    await bench.process().adopt()
+    assert (await bench.process().decide()).facts.archived.archive_id == ""
+
+    other = await Process(Installation(), bench.elsewhere).put()
+    (bench.folder / COPIED.key.path).write_bytes((bench.elsewhere / COPIED.key.path).read_bytes())
+    decision = await bench.process().decide()
+
+    assert (decision.reason, decision.facts.archived.archive_id) == (Reason.NOT_ARCHIVED, other.archive_id)
 
 
 async def test_document_that_another_archive_acknowledged_is_stored_again(bench):

@@ -58,18 +58,19 @@ def test_object_that_is_not_stored_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("children", "logs", "lacking"),
+    ("children", "logs", "archive_id", "lacking"),
     [
-        (True, False, "without its logs"),
-        (False, True, "without its children"),
-        (False, False, "without its children and logs"),
-        (True, True, "when it was another archive"),
+        (True, False, "a", "without its logs"),
+        (False, True, "a", "without its children"),
+        (False, False, "", "without its children and logs"),
+        (True, True, "a", "by another archive, a"),
+        (True, True, "", "before the archive had an id"),
     ],
 )
 def test_object_that_is_stored_without_what_is_wanted_names_the_document(
-    children: bool, logs: bool, lacking: str
+    children: bool, logs: bool, archive_id: str, lacking: str
 ) -> None:
-    fact = replace(ABSENT, location="s3://bucket/key", children=children, logs=logs)
+    fact = replace(ABSENT, location="s3://bucket/key", children=children, logs=logs, archive_id=archive_id)
     line = next(archive_lines(facts(replace(MAIN, logs=True), fact), NOW))
     assert line == f"main, by policy rule ci; not acknowledged: stored at s3://bucket/key {lacking}"
 
