@@ -26,7 +26,7 @@ def run_checked(world: Any, of_process: Any, sent: SentEvents) -> None:
         await publish(self, message)
 
     with patch.object(of_process, "publish", checked):
-        world(5).run()
+        world(8).run()
 
 
 def test_every_event_of_the_functions_is_sent_and_has_its_schema():

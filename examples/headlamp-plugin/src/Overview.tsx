@@ -5,7 +5,7 @@ import { Alert, Typography } from '@mui/material';
 import { Identity, UiDeletions, UiForecast, UiKept, UiOverview, UiPiles, UiStatus } from './api';
 
 export default function Overview({ found }: { found: UiOverview }) {
-  const { dueNow, within1h, within24h, later, kept } = found.totals;
+  const { dueNow, within1h, from1hTo24h, later, kept } = found.totals;
   return (
     <>
       {found.problems.map(one => (
@@ -21,7 +21,7 @@ export default function Overview({ found }: { found: UiOverview }) {
         rows={[
           { name: 'Due now', value: String(dueNow) },
           { name: 'Due within 1 hour', value: String(within1h) },
-          { name: 'Due within 1 to 24 hours', value: String(within24h) },
+          { name: 'Due in 1 to 24 hours', value: String(from1hTo24h) },
           { name: 'Due later', value: String(later) },
           { name: 'Kept', value: String(kept) },
         ]}

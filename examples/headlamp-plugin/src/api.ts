@@ -17,11 +17,11 @@ export interface UiScope {
   unchecked: number;
 }
 
-/** The sums of all objects; `within24h` begins after the first hour. */
+/** The sums of all objects; `from1hTo24h` begins after the first hour. */
 export interface UiTotals {
   dueNow: number;
   within1h: number;
-  within24h: number;
+  from1hTo24h: number;
   later: number;
   kept: number;
 }

@@ -99,17 +99,17 @@ class FolderFiles:
         os.fsync(file.io.fileno())
         parts, name = _split(path)
         for attempt in range(_ATTEMPTS):
-            with self._opened(parts, make=True) as opened:
-                try:
-                    _rename(file, opened[-1], name) if replaces else _link(file, opened[-1], name)
-                except FileExistsError:
-                    pass  # the first file stays; it may have been linked a moment ago, so its folders are flushed too
-                except FileNotFoundError:  # another process has deleted the last file of the folder, and the folder
-                    if attempt == _ATTEMPTS - 1:
-                        raise
-                    continue
-                self._flush_entries(opened, parts)
-                return
+            try:
+                with self._opened(parts, make=True) as opened:
+                    # If the path exists, the first file stays. It may have been linked a moment ago, so its folders are
+                    # flushed too.
+                    with suppress(FileExistsError):
+                        _rename(file, opened[-1], name) if replaces else _link(file, opened[-1], name)
+                    self._flush_entries(opened, parts)
+                    return
+            except FileNotFoundError:  # another process has deleted the last file of a folder, and the folder
+                if attempt == _ATTEMPTS - 1:
+                    raise
 
     def head(self, path: str) -> StoredFile:
         """Return what is stored under a path.

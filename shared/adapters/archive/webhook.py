@@ -66,7 +66,10 @@ class WebhookArchive:
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=WEBHOOK_SECONDS_MAX, sock_connect=5)
-        return aiohttp.ClientSession(timeout=timeout, middlewares=(refuse_redirects,))
+        plain = {"Accept-Encoding": "identity"}  # a compressed answer has no bound
+        return aiohttp.ClientSession(
+            timeout=timeout, middlewares=(refuse_redirects,), headers=plain, auto_decompress=False
+        )
 
     async def close(self) -> None:
         """Close the connections."""

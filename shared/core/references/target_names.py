@@ -9,6 +9,9 @@ from typing import Any
 from shared.core.objects import ref_of
 from shared.core.references.reference import ANY, Reference, TargetKind, fits
 
+STEPS_MAX = 20_000
+"""The most steps in which the names within one word are looked for, some milliseconds."""
+
 TargetPlace = tuple[TargetKind, str]
 """The kind and the namespace of a Secret or a ConfigMap."""
 
@@ -39,13 +42,20 @@ class TargetNames:
         return (kind, namespace) in self.by_name.get(name, ())
 
     def find_within(self, word: str) -> Iterator[str]:
-        """Yield the names that are some consecutive parts of a word with dots: `a.b` in `x.a.b.key`."""
-        labels = word.split(".")
+        """Yield the names that are some consecutive parts of a word with dots: `a.b` in `x.a.b.key`.
+
+        If that takes too many steps, each name with dots that is anywhere in the word counts: more seem used.
+        """
+        labels, steps = word.split("."), 0
         for start in range(len(labels)):
             found = labels[start]
             for label in labels[start + 1 :]:
                 if found not in self._dotted:
                     break
+                steps += 1
+                if steps > STEPS_MAX:
+                    yield from (name for name in self.by_name if "." in name and name in word)
+                    return
                 found += f".{label}"
                 if found in self.by_name:
                     yield found

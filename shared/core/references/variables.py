@@ -37,6 +37,7 @@ class Variables:
 
     Attributes:
         values: Their values.
+        in_order: The value of each variable, as it is for the kubelet at its place.
 
     Args:
         variables: The variables, in their order.
@@ -47,9 +48,11 @@ class Variables:
         self._room = GROWTH_CHARACTERS_MAX
         self._home = home
         self.values: dict[str, str | None] = {}
+        self.in_order: list[str | None] = []
         for one in variables:
+            self.in_order.append(self._read(one))
             if name := text_of(one.get("name")):
-                self.values[name] = self._read(one)
+                self.values[name] = self.in_order[-1]
 
     def _read(self, variable: Mapping[str, Any]) -> str | None:
         source, value = variable.get("valueFrom"), variable.get("value")
@@ -90,8 +93,9 @@ def expanded_texts(container: Mapping[str, Any], home: str) -> dict[str, Any]:
     """
     given = variables_of(container)
     texts = {field: container[field] for field in _EXPANDED if field in container}
-    texts["env"] = [one.get("value") for one in given]
-    if not given or not any("$" in one for field in texts.values() for one in _listed(field) if isinstance(one, str)):
+    literals = [one.get("value") for one in given]
+    every = (one for field in (literals, *texts.values()) for one in _listed(field))
+    if not given or not any("$" in one for one in every if isinstance(one, str)):
         return {}
     variables = Variables(given, home)
     found: dict[str, Any] = {}
@@ -99,9 +103,9 @@ def expanded_texts(container: Mapping[str, Any], home: str) -> dict[str, Any]:
         expanded = [variables.expand(one) for one in _listed(value)]
         if any(expanded):
             found[field] = expanded if isinstance(value, list) else expanded[0]
-    if "env" in found:
-        found["env"] = [{"value": one} for one in found["env"]]
-    return found
+    for_shell = [variables.expand(one) or one for one in variables.in_order]
+    changed = [{"value": one} if one != old else None for one, old in zip(for_shell, literals, strict=True)]
+    return found | ({"env": changed} if any(changed) else {})
 
 
 def _listed(value: Any) -> Sequence[Any]:

@@ -33,7 +33,7 @@ _CACHED_CHARACTERS = 120
 _CACHED_DOTS = 6
 _WORD_CHARACTERS_MAX = 600
 _WORD = re.compile(r"[A-Za-z0-9./-]+")
-_MANY_LABELS = re.compile(rf"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){{{MANY_LABELS - 1},}}")
+_MANY_LABELS = re.compile(rf"(?<![A-Za-z0-9-])[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){{{MANY_LABELS - 1},}}")
 _ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2}")
 # Each quantifier is bounded, so that no text takes quadratic time.
 _VALUE = re.compile(

@@ -116,6 +116,8 @@ async def test_plan_into_a_pipe_has_whole_names_and_one_line_a_row(capsys):
 class _Named:
     """A policy with the name that is printed."""
 
+    is_known = True
+
     def __init__(self, policy, name):
         self.policy, self.name = policy, name
 

@@ -3,6 +3,7 @@
 import os
 import socket
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,43 @@ def test_folder_that_another_process_removed_meanwhile_is_made_again(files, monk
     monkeypatch.setattr(os, "link", link_late)
     files.put("v1/c/a.json.zst", b"data")
     assert files.get("v1/c/a.json.zst", 10) == b"data"
+
+
+def test_folder_that_another_process_removes_while_it_is_opened_is_made_again(files, monkeypatch, tmp_path):
+    files.put("v1/kind/day/one/a", b"data")
+    mkdir, removed = os.mkdir, []
+
+    def mkdir_late(name, *args, **options):
+        if name == "two" and not removed:
+            removed.append(name)
+            files.delete(["v1/kind/day/one/a"])  # and both folders above it
+        mkdir(name, *args, **options)
+
+    monkeypatch.setattr(os, "mkdir", mkdir_late)
+    files.put("v1/kind/day/two/a", b"data")
+    assert (removed, files.get("v1/kind/day/two/a", 10)) == (["two"], b"data")
+
+
+def test_descriptors_are_closed_whatever_happens(files, tmp_path):
+    def count():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    files.put("v1/a/b/file", b"data")
+    (tmp_path / "archive/v1/link").symlink_to(tmp_path)
+    before = count()
+    for _ in range(20):
+        files.put("v1/a/b/file", b"data")
+        with suppress(NotADirectoryError):
+            files.put("v1/link/file", b"data")
+        for path in ("v1/a/b/none", "v1/none/file", "v1/link/file", "v1/a"):
+            with suppress(KeyError):
+                files.get(path, 1_000)
+        walk = files.walk("")
+        next(walk)
+        walk.close()
+        files.names("v1/")
+        files.delete(["v1/a/c/file", "v1/link/file"])
+    assert count() == before
 
 
 def test_delete_removes_the_empty_folders_of_a_name_and_of_a_day(files, tmp_path):

@@ -251,6 +251,7 @@ OVER = {"name": "TEAM", "value": "w" * (GROWTH_CHARACTERS_MAX + 1)}
         ([TEAM], "web-cacert"),
         ([{"name": "PART", "value": "web"}, {"name": "TEAM", "value": "$(PART)"}], "web-cacert"),
         ([FROM_ELSEWHERE, TEAM], "web-cacert"),
+        ([TEAM, {"name": "FULL", "value": "$(TEAM)-cacert"}, {"name": "TEAM", "value": "q"}], "web-cacert"),
         ([FROM_ELSEWHERE], "*-cacert"),
         ([TEAM, FROM_ELSEWHERE], "*-cacert"),
         ([OVER], "*-cacert"),
@@ -261,6 +262,7 @@ OVER = {"name": "TEAM", "value": "w" * (GROWTH_CHARACTERS_MAX + 1)}
         "literal",
         "of another",
         "the last counts",
+        "in another before it changes",
         "from elsewhere",
         "the last is unknown",
         "too long",
@@ -312,6 +314,15 @@ def test_name_of_any_number_of_parts_is_found(count, text):
     obj = carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", [text.format(name)]))
 
     assert f"Secret ci/{name}" in {f"{one.kind} {one.namespace}/{one.name}" for one in read(obj, existing)}
+
+
+def test_words_of_many_parts_are_read_in_linear_time():
+    """Of names and texts that are made to take long."""
+    name = ".".join("a" * 126)
+    existing = name_targets([(BOTH[0], "ci", name), (BOTH[0], "ci", "a.b"), (BOTH[0], "ci", "c.d")])
+    for text in (".".join("a" * 100_000), "a" * 100_000 + ".a.a.a.a.a", "a-" * 50_000 + "....", "." * 100_000):
+        found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", [text])), existing)
+        assert {one.name for one in found} == ({name} if text.startswith("a.") else set())
 
 
 def test_word_at_any_place_of_a_long_text_is_found():
