@@ -39,7 +39,7 @@ _HELD = f"'{ANNOTATION_DOMAIN}/hold' in oldObject.metadata.?annotations.orValue(
 
 _IS_STOPPER = " || ".join(f"request.userInfo.username.endsWith(':{account}')" for account in STOPPERS)
 
-_HAS = "oldObject.metadata.?annotations[?'{}'].hasValue()"
+_HAS = "oldObject.metadata.?annotations[?'{}'].orValue('never') != 'never'"
 _ASKS = f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/{ON_DEADLINE}'].orValue('') == 'delete'"
 
 

@@ -112,6 +112,8 @@ def describe_stop_fate(stop: StopDecision, rule: KindRule, now: datetime) -> str
         case Wait(until, reason):
             late = f", {STOP_WORDS[reason]}" if reason is Reason.SERVER_CLOCK_AHEAD else ""
             when = f"at {describe_instant(until, now)}"
+            if stop.facts.audited_by:
+                return f"it is only reported {when}, since policy rule {stop.facts.audited_by} has audit: true"
             return f"it is {_describe_action(stop.facts, rule, when)}{late}"
         case Stop(since):
             over = f"the deadline was over at {describe_instant(since, now)}"

@@ -242,7 +242,7 @@ def _evaluate_running(running: _Running) -> Evaluated:
         return Reason.INVALID_POLICY, replace(unknown, problem=str(error), unanswered=error.source)
     if running.is_stopped():
         return Reason.ALREADY_STOPPED, replace(facts, due_at=None)
-    if facts.active.is_pending and (facts.active.deletes or running.run.is_suspended):
+    if facts.active.is_pending and running.run.is_suspended:
         return _reason_to_leave(running, facts)  # the deadline field of the kind counts from a later start
     if running.waiting is not None and not facts.active.is_pending and case.namespace is None and not case.rule.opt_in:
         return _await_namespace(running, facts)  # it may set a default

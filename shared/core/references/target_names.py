@@ -9,7 +9,7 @@ from typing import Any
 from shared.core.objects import ref_of
 from shared.core.references.reference import ANY, Reference, TargetKind, fits
 
-STEPS_MAX = 20_000
+LOOKUPS_IN_WORD_MAX = 20_000
 """The most steps in which the names within one word are looked for, some milliseconds."""
 
 TargetPlace = tuple[TargetKind, str]
@@ -53,7 +53,7 @@ class TargetNames:
                 if found not in self._dotted:
                     break
                 steps += 1
-                if steps > STEPS_MAX:
+                if steps > LOOKUPS_IN_WORD_MAX:
                     yield from (name for name in self.by_name if "." in name and name in word)
                     return
                 found += f".{label}"

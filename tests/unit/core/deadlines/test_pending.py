@@ -239,9 +239,22 @@ class TestAction:
         assert event.reason == "CannotStop"
         assert not is_reported_at_once(decision, unschedulable(), POD)  # it is soon on a node
 
-    @pytest.mark.parametrize(("action", "expected"), [("stop", "enforced-by-controller"), ("delete", "stop")])
-    def test_deadline_field_of_the_pod_keeps_it_from_being_stopped_but_not_from_being_deleted(self, action, expected):
-        assert reason(having(pulling(on_deadline=action), "spec.activeDeadlineSeconds", 3600)) == expected
+    @pytest.mark.parametrize("action", ["stop", "delete"])
+    def test_deadline_field_of_a_pod_on_a_node_is_left_to_the_kubelet(self, action):
+        assert (
+            reason(having(pulling(on_deadline=action), "spec.activeDeadlineSeconds", 3600)) == "enforced-by-controller"
+        )
+
+    @pytest.mark.parametrize("which", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
+    def test_container_that_the_kubelet_calls_started_is_no_wait(self, which):
+        """Also if its state was lost."""
+        status = [{"name": "main", "state": {"waiting": {}}, "lastState": {}, "started": True}]
+
+        assert reason(having(pulling(), f"status.{which}", status)) != "stop"
+
+    @pytest.mark.parametrize("status", ["Unknown", None])
+    def test_condition_that_no_scheduler_wrote_starts_no_clock(self, status):
+        assert reason(having(unschedulable(), "status.conditions", [scheduled(ago(1), status)])) == "start-time-unknown"
 
     def test_pod_with_the_mark_of_a_stop_is_not_stopped_again(self):
         marked = annotated(pulling(on_deadline="stop"), deadline_exceeded=ago(5), stops="1")
