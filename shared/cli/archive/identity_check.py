@@ -21,7 +21,8 @@ class IdentityCheck:
 
     Attributes:
         ids: What it remembers, for a check at each later use; None if that is unknown.
-        unchecked: Why it is unknown which archive the destination is; empty if it is the remembered one.
+        unchecked: Why it is unknown which archive the destination is; empty if it is the one that the first state that
+            remembers an archive remembers, and each state before it can be read.
     """
 
     ids: ReadArchiveIds | None = None
@@ -31,7 +32,8 @@ class IdentityCheck:
 async def check_identity(archive: "StoreArchive", states: Sequence[NamespaceState]) -> IdentityCheck:
     """Compare the marker of an archive with the shared states of a cluster.
 
-    The destination may be the archive that an installation remembers, or that of a `run`: both may use one name.
+    The destination may be the archive that an installation remembers, or that of a `run`: both may use one name. The
+    state of the installation comes first.
 
     Raises:
         OtherArchiveError: None of those that remember an archive remembers this one.
@@ -39,7 +41,9 @@ async def check_identity(archive: "StoreArchive", states: Sequence[NamespaceStat
         PermanentError: The store refuses, or what is remembered is damaged.
     """
     other: OtherArchiveError | None = None
+    unread = ""
     for state in states:
+        unread = unread or (f"the shared state cannot be read: {state.unread}" if state.unread else "")
         ids = ReadArchiveIds((state.contents,))
         if not await ids.find(archive.name, archive.location):
             continue
@@ -48,8 +52,8 @@ async def check_identity(archive: "StoreArchive", states: Sequence[NamespaceStat
         except OtherArchiveError as error:
             other = other or error
         else:
-            return IdentityCheck(ids)
+            # Anyone may leave a state in the namespace of `run`: it is no word about the archive of the installation.
+            return IdentityCheck(ids, unread or (str(other) if other is not None else ""))
     if other is not None:
         raise other
-    unread = next((one.unread for one in states if one.unread), "")
-    return IdentityCheck(unchecked=f"the shared state cannot be read: {unread}" if unread else _NONE_REMEMBERS)
+    return IdentityCheck(unchecked=unread or _NONE_REMEMBERS)

@@ -42,12 +42,25 @@ DAMAGED = NamespaceState("home", StateContents(archives=None))
 
 @pytest.mark.parametrize(
     "states",
-    [[remembers("right")], [READABLE, remembers("right")], [remembers("other"), remembers("right")]],
-    ids=["remembered", "by the second state", "also another archive of the name"],
+    [[remembers("right")], [READABLE, remembers("right")], [remembers("right"), remembers("other")]],
+    ids=["remembered", "by the second state", "also another archive of the name by the second"],
 )
 async def test_remembered_archive_is_checked(archive: StoreArchive, states: list[NamespaceState]) -> None:
     found = await check_identity(archive, [*states, UNREADABLE])
     assert (found.unchecked, found.ids is not None) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [(remembers("other"), "expected archive other"), (UNREADABLE, "the shared state cannot be read: 403")],
+    ids=["another archive", "unreadable"],
+)
+async def test_second_state_does_not_outvote_that_of_the_installation(
+    archive: StoreArchive, first: NamespaceState, why: str
+) -> None:
+    """A `run` of another user may have left it, so `prune` wants a word."""
+    found = await check_identity(archive, [first, remembers("right")])
+    assert why in found.unchecked
 
 
 @pytest.mark.parametrize("is_absent", [False, True])
