@@ -121,7 +121,7 @@ def test_folder_that_another_process_removed_meanwhile_is_made_again(files, monk
 
 def test_folder_that_another_process_removes_while_it_is_opened_is_made_again(files, monkeypatch, tmp_path):
     files.put("v1/kind/day/one/a", b"data")
-    mkdir, removed = os.mkdir, []
+    mkdir, removed = os.mkdir, list[str]()
 
     def mkdir_late(name, *args, **options):
         if name == "two" and not removed:
