@@ -66,6 +66,13 @@ kubectl -n ci wait --for=condition=Complete jobs --all --timeout=1m &&
 kubectl -n ci annotate --overwrite job build-42 ttlafterfinished.dev/ttl-succeeded=0s ttlafterfinished.dev/archive- &&
 kubectl annotate namespace ci ttlafterfinished.dev/archive-
 """
+GITOPS = """
+kubectl create namespace shop && kubectl -n shop create job migrate --image=busybox -- true &&
+kubectl -n shop annotate job migrate argocd.argoproj.io/tracking-id=shop:batch/Job:shop/migrate &&
+kubectl -n shop wait --for=condition=Complete job/migrate --timeout=1m
+"""
+"""A Job that Argo CD applies."""
+
 UNUSED = """
 kubectl -n ci create configmap web-7f9 --from-literal=a=1 --from-literal=b=2 &&
 kubectl -n ci create configmap settings --from-literal=a=1 &&
@@ -111,6 +118,9 @@ def test_how_to_works_in_order(page: Path, reader: Reader, api: Any) -> None:
         assert code == 0, printed
     code, printed = reader.shell(JOBS)
     assert code == 0, printed
+    if page.stem == "gitops":
+        code, printed = reader.shell(GITOPS)
+        assert code == 0, printed
     if page.stem in ("what-deleted-it", "operate"):
         record_deletions(api)
     pods = "/api/v1/namespaces/web/pods"
