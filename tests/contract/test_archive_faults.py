@@ -6,9 +6,11 @@ import os
 import resource
 import signal
 import subprocess
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -357,16 +359,22 @@ async def test_name_that_is_too_long_for_a_file_system_is_a_permanent_error(tmp_
         await open_archive.open_archive("main", s3.url("long")).put(key, document)
 
 
-async def test_hung_file_system_is_tried_later(tmp_path):
+async def test_hung_file_system_is_tried_later(tmp_path, monkeypatch):
     store = FolderStore("main", parse_destination(f"file://{tmp_path}/archive"), seconds=0.2)
-    fifo = Path(tmp_path / "archive" / "v1")
-    fifo.parent.mkdir()
-    os.mkfifo(fifo)  # an open waits for a writer
+    (tmp_path / "archive").mkdir()
+    hung, os_open = threading.Event(), os.open
+
+    def open_after(path: str | Path, *words: Any, **options: Any) -> int:
+        if path == "v1":
+            hung.wait()  # as a network's file system whose server is away
+        return os_open(path, *words, **options)
+
+    monkeypatch.setattr(os, "open", open_after)
     try:
         with pytest.raises(TryLaterError, match=r"no answer of the file system in 0.2 s"):
             await store.get("v1", 10)
     finally:
-        os.close(os.open(fifo, os.O_RDWR | os.O_NONBLOCK))
+        hung.set()
 
 
 def make_certificates(folder: Path) -> tuple[Path, Path, Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import kubectl
+from tests.e2e.cluster import kubectl, server_pid
 from tests.e2e.installation import (
     DATA_PLANE,
     FUNCTIONS,
@@ -19,6 +19,8 @@ from tests.e2e.installation import (
     log_of_pods_here,
     ttl,
 )
+from tests.e2e.rights import audit_log
+from tests.e2e.witness import Witness, witnessed
 
 LOG_CHARACTERS_MAX = 3_000
 """Of each log, in the report of a failed test."""
@@ -55,3 +57,13 @@ def _logs() -> Iterator[tuple[str, Callable[[], str]]]:
         yield f"log of {deployment}", partial(log_of_data_plane, deployment)
     for function in (*FUNCTIONS, "deadletter", "usage"):
         yield f"log of {function}", partial(log_of, function)
+
+
+@pytest.fixture(scope="module")
+def witness(request: pytest.FixtureRequest) -> Iterator[Witness]:
+    """Record every deletion in the module's namespace; at the end, check that none was early or unwanted."""
+    if server_pid() is None or audit_log() is None:
+        assert not os.environ.get("CI")
+        pytest.skip("needs Pods that are processes of this machine, and the audit log: see audit-policy.yaml")
+    with witnessed(request.module.NAMESPACE, request.module.PATHS) as seen:
+        yield seen

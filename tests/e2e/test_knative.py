@@ -488,7 +488,7 @@ IDLE: dict[str, set[tuple[str, ...]]] = {
     "source": {("get", "*")},
     "expire": {("list", "*"), ("update", "*"), _OF_INSTALLATION, *_RUNTIMES},
     "enforce": {("list", "*"), ("update", "*"), ("patch", "pods"), ("patch", "trainjobs"), _OF_INSTALLATION},
-    "archive": {("get", "*"), ("list", "*"), ("create", "events")},
+    "archive": {("get", "*"), ("list", "*"), ("update", "*"), ("create", "events")},
     "sweep": {("update", "*"), ("get", "namespaces"), ("list", "resourcequotas"), *_RUNTIMES},
 }
 """Rights that no test uses here, by account.

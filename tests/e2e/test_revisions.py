@@ -22,11 +22,11 @@ import pytest
 
 from tests.builders import not_none
 from tests.e2e import installation
-from tests.e2e.cluster import job, kubectl, server_pid, wait
+from tests.e2e.cluster import job, kubectl, wait
 from tests.e2e.installation import pods_of, services, ttl
 from tests.e2e.rights import audit_log, calls_by_object
 from tests.e2e.ticks import wait_until_delivered
-from tests.e2e.witness import Witness, by_annotation, finish_of, witnessed
+from tests.e2e.witness import Witness, by_annotation, finish_of
 
 NAMESPACE = "ttl-e2e-revisions"
 PATHS = {"Job": "/apis/batch/v1/namespaces/{}/jobs"}
@@ -54,16 +54,6 @@ pytestmark = pytest.mark.skipif("E2E_SERVING" not in os.environ, reason="needs K
 
 
 # The installation
-
-
-@pytest.fixture(scope="module")
-def witness() -> Iterator[Witness]:
-    """Record every deletion; at the end, check that none was early or unwanted."""
-    if server_pid() is None or audit_log() is None:
-        assert not os.environ.get("CI")
-        pytest.skip("needs Pods that are processes of this machine, and the audit log: see audit-policy.yaml")
-    with witnessed(NAMESPACE, PATHS) as seen:
-        yield seen
 
 
 @pytest.fixture(scope="module")

@@ -28,23 +28,28 @@ class Ended:
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "named"),
+    ("words", "environment", "code", "named"),
     [
-        (("run", "--timers", "sqlite:/proc/nowhere/timers.db"), {}, "/proc/nowhere/timers.db: expected a timer file"),
-        (("run", "--lease-namespace", "nowhere"), {}, "namespace nowhere"),
-        (("run", "--context", "nowhere"), {}, "context 'nowhere'"),
-        (("plan", "--context", "nowhere"), {}, "context 'nowhere'"),
-        (("plan",), {"KUBECONFIG": "/nowhere/config"}, "/nowhere/config"),
-        (("plan", "-n", "porduction"), {}, "namespace porduction"),
+        (
+            ("run", "--timers", "sqlite:/proc/nowhere/timers.db"),
+            {},
+            1,
+            "/proc/nowhere/timers.db: expected a timer",
+        ),
+        (("run", "--lease-namespace", "nowhere"), {}, 1, "namespace nowhere"),
+        (("run", "--context", "nowhere"), {}, 2, "got 'nowhere'"),
+        (("plan", "--context", "nowhere"), {}, 2, "got 'nowhere'"),
+        (("plan",), {"KUBECONFIG": "/nowhere/config"}, 1, "/nowhere/config"),
+        (("plan", "-n", "porduction"), {}, 1, "namespace porduction"),
     ],
     ids=["timer-file", "lease-namespace", "context-of-run", "context-of-plan", "kubeconfig", "namespace"],
 )
 def test_setting_that_names_nothing_is_one_sentence_before_the_banner(
-    server: RealServer, tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], named: str
+    server: RealServer, tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], code: int, named: str
 ) -> None:
     ended = Ended(server, tmp_path, *words, **environment)
 
-    assert ended.code == 1
+    assert ended.code == code
     assert ended.is_one_sentence(), ended.text
     assert named in ended.text
 

@@ -31,9 +31,9 @@ NAME = re.compile(r"(?<![\w/.-])ttl-after-finished(?![\w/.-])")
 """Where it is not a part of another name."""
 NAMED_SO = {
     *("app.kubernetes.io/name", "app.kubernetes.io/part-of", "audience", "command", "message", "name", "resourceNames"),
-    *("renders.example.com.yaml", "ttl-after-finished.json", "value"),
+    *("renders.example.com.yaml", "ttl-after-finished.json", "value", "values"),
 }
-"""The fields in which it is the name of the program, of its Lease or of its audience, not of its namespace."""
+"""The fields in which it is the name of the program, of its Lease, audience or Pods, not of its namespace."""
 
 pytestmark = [pytest.mark.verify, needs_helm]
 

@@ -10,9 +10,6 @@ from typing import Any
 
 from shared.core.objects import get_text
 
-Values = Mapping[str, str | None]
-"""The values of the variables of a container; None for one that is not in the container."""
-
 GROWTH_CHARACTERS_MAX = 100_000
 """How much longer the values make the texts of one container. A variable beyond it stays a template, with any value."""
 
