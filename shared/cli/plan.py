@@ -30,7 +30,7 @@ from shared.cli.planning.plan_preview import NamedKinds, read_preview
 from shared.cli.planning.plan_table import print_plan
 from shared.cli.planning.plan_view import PlanView, view_of, view_options
 from shared.cli.planning.plan_warnings import warn_about
-from shared.cli.policies.archive_warnings import describe_archives
+from shared.cli.policies.archive_warnings import describe_owners
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.deadline_warnings import describe_deadlines
@@ -153,6 +153,8 @@ def _print_policy(
         print_plan(preview.objects, view)
         print_planned(planned)
         echo(f"policy: {printable(new.message)}")
+        for sentence in describe_owners(preview.objects, new.policy):
+            warn(printable(sentence), fg="yellow")
     elif view.by:
         click.echo(json.dumps(rows_as_json(preview.objects, view) | {"unused": planned.as_json()}, indent=2))
     else:
@@ -196,7 +198,7 @@ def _print_comparison(
     trips = list(describe_breaker(comparison, new.policy.limits.breaker))
     safeguards = [*trips, *describe_budgets(comparison, new.policy.limits)]
     deadlines = list(describe_deadlines(comparison, new.policy))
-    archives = list(describe_archives(comparison, new.policy))
+    archives = list(describe_owners(comparison.objects, new.policy))
     if output == "json":
         names = {"policy": str(new), "inForce": str(in_force) if in_force.is_known else "unknown"}
         document = as_document(comparison, names, warning, safeguards, deadlines, archives)

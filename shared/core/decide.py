@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+from shared.core.archive.gate import apply_children_gate
 from shared.core.evaluate import evaluate
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
 from shared.core.finish import Finish
@@ -98,7 +99,24 @@ def decide(  # noqa: PLR0913 - all inputs of a decision
     if audit := find_audit(facts, now, ahead):
         return audit
     due = facts.otherwise or facts
-    return Expire(due.due_at or facts.due_at, due.early or Reason.EXPIRED, due)
+    kept, due = find_kept(obj, rule, now, context, due, ahead=ahead)
+    return kept or Expire(due.due_at or facts.due_at, due.early or Reason.EXPIRED, due)
+
+
+def find_kept(  # noqa: PLR0913 - the arguments of decide
+    obj: Any, rule: KindRule, now: datetime, context: Context, facts: Facts, *, ahead: timedelta
+) -> tuple[Ignore | Wait | None, Facts]:
+    """What is decided about an object that would be deleted now, because of its children; see `decide`.
+
+    All purposes that delete ask this function last: the children are read only for an object that is due.
+
+    Returns:
+        None if no child keeps the object; and its facts with the grace of its children.
+    """
+    reason, facts = apply_children_gate(obj, rule, context, facts)
+    if reason is not None:
+        return Ignore(reason, facts), facts
+    return (find_wait(facts.due_at, facts, now, ahead) if facts.due_at is not None else None), facts
 
 
 def find_wait(due_at: datetime, facts: Facts, now: datetime, ahead: timedelta) -> Wait | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.core.archive.archiving import ArchiveFact, Archiving
+from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.capacity import Counted, QuotaPressure
 from shared.core.deadlines.deadline import Deadline, Stage
 from shared.core.deadlines.mark import Mark
@@ -18,7 +18,7 @@ from shared.core.reasons import Reason
 from shared.core.ttl.inherited import InheritedFact
 from shared.core.ttl.ttl import Ttl
 
-__all__ = ["NOTHING_KNOWN", "NO_DEADLINE_FACTS", "Context", "DeadlineFacts", "Facts", "Reason"]
+__all__ = ["NOTHING_KNOWN", "NO_DEADLINE_FACTS", "UNREAD_CHILDREN", "Context", "DeadlineFacts", "Facts", "Reason"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class Context:
         pressure: The quotas that limit the number of objects of the kind; None if they were not read.
         archived: Whether an archive has acknowledged the object; None if that was not found out. It counts only for
             the resource version that it names.
+        children: What the children of the object wait for. A caller that may delete must have set it, if the policy has
+            archives: `UNREAD_CHILDREN` until they are read. A caller that only sets a timer may pass None.
     """
 
     policy: Policy = NO_POLICY
@@ -53,9 +55,13 @@ class Context:
     counted: Counted | None = None
     pressure: QuotaPressure | None = None
     archived: ArchiveFact | None = None
+    children: ChildrenFact | None = None
 
 
 NOTHING_KNOWN = Context()
+
+UNREAD_CHILDREN = ChildrenFact(uid="")
+"""Of an object whose children may keep it, and were not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ class Facts:
         keep_last_rule: The policy rule whose keepLast or keepLastFailed counts the object, if one does.
         group: The group of that rule to which the object belongs.
         moved_by: The setting that moved `due_at` away from finish plus TTL: max-ttl, a minAge, or the grace of an
-            archive.
+            archive, also of that of a child.
         overridden: The kind's own TTL field, if its controller acts on it before `due_at` or although a reason keeps
             the object.
         owner: The controller owner that keeps the object.

@@ -136,6 +136,19 @@ class Reason(StrEnum):
 
     Wait: the object is due once enough newer objects of the group have finished.
     """
+    CHILD_HELD = "child-held"
+    """The deletion of the object would take along a child that has the annotation `ttlafterfinished.dev/hold`: the
+    garbage collector deletes what the object owns. Children are read only if the policy has `archives`.
+
+    To end the hold, run `kubectl ttl release KIND/NAME` for the child, which the line `problem` names.
+    """
+    CHILD_NOT_ARCHIVED = "child-not-archived"
+    """The deletion of the object would take along a child that the policy has archived, and that is not, or that cannot
+    be read. The child is archived when it finishes.
+
+    Wait for the archive, or read the line `problem`: it names the child. To delete the object and keep its children,
+    set `propagation: Orphan` in the policy rule that sets its TTL.
+    """
     NOT_ARCHIVED = "not-archived"
     """An archive has to acknowledge exactly this version of the object before it is deleted, and has not yet, or that
     is unknown.

@@ -145,7 +145,8 @@ class Children:
                         names[name[-1]] = name
             if len(known) > self.children_max + 1:
                 limit = f"{root} has more than {self.children_max} children: expected fewer"
-                raise PermanentError(f"{limit}; to archive it without them, set `children: false` in the policy rule")
+                without = "to archive it without them, set `children: false` in the policy rule"
+                raise PermanentError(f"{limit}; {without}, and to delete it without them `propagation: Orphan`")
         every = zip(kinds, found, lists, strict=True)
         return [_ChildNames(rule, names, owned.total, tuple(owned.unreadable)) for rule, names, owned in every]
 

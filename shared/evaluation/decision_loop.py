@@ -23,6 +23,7 @@ _MISSING = frozenset(
         Reason.AGGREGATED_API,
         Reason.KEPT_LAST,
         Reason.NOT_ARCHIVED,
+        Reason.CHILD_NOT_ARCHIVED,
     }
 )
 """Reasons that also apply while a fact is missing."""

@@ -1,7 +1,8 @@
 """Evaluate an object that was read: read only the facts that `decide` needs, and decide.
 
 These facts are the namespace if it may matter, the owner if it may keep the object, the rank if a rule keeps the
-newest objects, the object from which a TTL may be inherited, and the archive if one is wanted. If a fact cannot be
+newest objects, the object from which a TTL may be inherited, the archive if one is wanted, and the children of a due
+object if the policy has archives. If a fact cannot be
 read, the object is kept, and the reason names the fact.
 """
 
@@ -14,7 +15,7 @@ from typing import Any, Generic
 from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
 from shared.core.decide import Context, Decision, Expire, Ignore, Wait, decide, may_expire
-from shared.core.facts import NOTHING_KNOWN
+from shared.core.facts import NOTHING_KNOWN, UNREAD_CHILDREN
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text
@@ -22,6 +23,7 @@ from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ranks import RankedObject
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
+from shared.evaluation.child_check import ChildCheck, may_keep
 from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
 from shared.evaluation.fact_finder import FactFinder
 from shared.evaluation.lost_marks import LostMarks
@@ -85,6 +87,7 @@ class Evaluator:
     ttl_sources: TtlSources = field(init=False)
     quotas: Quotas = field(init=False)
     archive_check: ArchiveCheck = field(init=False)
+    child_check: ChildCheck = field(init=False)
     lost_marks: LostMarks = field(init=False, default_factory=LostMarks)
     warnings: SentWarnings = field(init=False, default_factory=SentWarnings)
     _telemetry: Telemetry | None = field(init=False)
@@ -98,6 +101,7 @@ class Evaluator:
         self.owners, self.quotas = Owners(self.cluster, self.kinds), Quotas(self.cluster, telemetry)
         self.ranks = Ranks(self.cluster, self.owners, self.ttl_sources)
         self.archive_check = ArchiveCheck(self.archives)
+        self.child_check = ChildCheck(self.cluster, self.kinds, self.archive_check, self.namespaces)
 
     async def decide(self, snapshot: Snapshot, rule: KindRule) -> Decision:
         """Evaluate an object, and return the decision alone.
@@ -121,14 +125,27 @@ class Evaluator:
         found = await self._evaluate(decide, snapshot, rule)
         if _relies_on_memory(found):
             found = await self._read_back(found, snapshot, rule)
-        is_archived = isinstance(found.decision, Expire) and found.decision.facts.archived is not None
-        if not is_archived or _now() - started <= DECIDED_SECONDS:
-            return found
-        # The archive was slow: the owner and the rank may have changed meanwhile.
-        policy, archived = found.context.policy, found.context.archived
-        known = replace(self._first_context(snapshot, rule), policy=policy, archived=archived)
-        again = await self._evaluate(decide, snapshot, rule, known)
+        again = await self._decide_again(decide, found, snapshot, rule, started=started)
         return replace(again, at=-DECIDED_SECONDS) if _relies_on_memory(again) else again
+
+    async def _decide_again(
+        self,
+        decide: Decide[DecisionT],
+        found: Evaluation[DecisionT],
+        snapshot: Snapshot,
+        rule: KindRule,
+        *,
+        started: float,
+    ) -> Evaluation[DecisionT]:
+        """Decide again if the archive or the children were slow: the owner and the rank may have changed meanwhile."""
+        archived, children = found.context.archived, found.context.children
+        is_slow = _now() - started > DECIDED_SECONDS and (
+            archived is not None or children not in (None, UNREAD_CHILDREN)
+        )
+        if not is_slow or isinstance(found.decision, Ignore | Wait):
+            return found
+        known = replace(self._first_context(snapshot, rule), policy=found.context.policy, archived=archived)
+        return await self._evaluate(decide, snapshot, rule, replace(known, children=children))
 
     async def _read_back(self, found: Evaluation[Decision], snapshot: Snapshot, rule: KindRule) -> Evaluation[Decision]:
         """Decide again about a due object by what its archive holds now."""
@@ -150,7 +167,9 @@ class Evaluator:
 
     async def evaluate_stop(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[StopDecision]:
         """Decide about the active deadline of an object, by what this process knows of its stops; see `evaluate`."""
+        started = _now()
         found = await self._evaluate(decide_stop, snapshot, rule)
+        found = await self._decide_again(decide_stop, found, snapshot, rule, started=started)
         return replace(found, decision=self.lost_marks.checked(get_text(snapshot.obj, "metadata.uid"), found.decision))
 
     async def _evaluate(
@@ -164,7 +183,9 @@ class Evaluator:
     def _first_context(self, snapshot: Snapshot, rule: KindRule) -> Context:
         """What is known without a read."""
         namespace = self.namespaces.get_cached(_namespace_of(snapshot.obj))
-        known = Context(self.policy(), namespace, aggregated=rule.may_be_aggregated)
+        policy = self.policy()
+        children = UNREAD_CHILDREN if may_keep(rule, policy) else None
+        known = Context(policy, namespace, aggregated=rule.may_be_aggregated, children=children)
         return with_owner(known, snapshot.obj, rule, self.kinds)
 
     def is_still_due(self, evaluation: AnyEvaluation, snapshot: Snapshot, rule: KindRule) -> bool:

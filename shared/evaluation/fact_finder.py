@@ -53,6 +53,8 @@ class FactFinder:
                 return replace(context, inherited=await evaluator.ttl_sources.get(obj, self.rule))
             case Reason.AGGREGATED_API:
                 return replace(context, aggregated=await evaluator.cluster.is_aggregated(self.rule))
+            case Reason.CHILD_NOT_ARCHIVED:
+                return replace(context, children=await evaluator.child_check.find(obj, self.rule, context))
             case Reason.NOT_ARCHIVED:
                 return replace(context, archived=await evaluator.archive_check.find(obj, self.rule, context))
         return context

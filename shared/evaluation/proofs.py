@@ -70,6 +70,8 @@ class Proofs:
         facts, namespace = decision.facts, context.namespace
         if isinstance(decision, Ignore) or namespace is None or facts.due_at is None or facts.ttl is None:
             return None
+        if context.children is not None:
+            return None  # its children are read when it is due
         if not _is_alone(obj, rule, facts, facts.ttl) or not _is_identified(context.policy):
             return None
         try:

@@ -35,6 +35,7 @@ _SWEEP_READS_COMMENT = (
     "Lists all objects and deletes those that are due. If only an annotation can set the TTL, reads the object first."
 )
 _INHERITED_COMMENT = " Reads inherited TTLs."
+_CHILDREN_COMMENT = " Reads its children, if a policy has archives."
 _WATCH_COMMENT = "The event source watches the kind."
 _UI_COMMENT = "The page lists all objects."
 _SOURCE_RIGHTS_COMMENT = "An ApiServerSource does not start without these rights, but does not use them."
@@ -125,7 +126,8 @@ def _guess_plural(singular: str) -> str:
 def _roles(rules: list[KindRule]) -> Iterator[Manifest]:
     label = label_of(rules[0])
     sweep_comment = _SWEEP_READS_COMMENT if any(rule.ttl is None for rule in rules) else _SWEEP_COMMENT
-    also = _INHERITED_COMMENT if any(rule.ttl and rule.ttl.inherited for rule in rules) else ""
+    also = _CHILDREN_COMMENT if any(rule.children for rule in rules) else ""
+    also += _INHERITED_COMMENT if any(rule.ttl and rule.ttl.inherited for rule in rules) else ""
     can_stop = any(rule.deadline and rule.deadline.stop for rule in rules)
     roles = (
         ("expire", "expire", _EXPIRE_COMMENT + also),

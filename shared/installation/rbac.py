@@ -18,13 +18,15 @@ objects of an aggregated API server are kept. Each role that deletes by a TTL al
 objects inherit their TTL. It lists the ResourceQuotas: a policy may make objects due before their TTL is over while a
 quota is used above a percentage.
 
+Each role that deletes objects gets and lists their children: a child that is held, or that a policy has
+archived, keeps its owner.
+
 `enforce` deletes only objects that ask for it (`on-deadline: delete`), and only if an operator grants this right: see
 `delete_at_deadline`.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from shared.core.kinds.inheritance import TtlSourceKind
 from shared.core.kinds.rule import KindRule
@@ -138,10 +140,11 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
         if role in STOPPERS and rule.deadline and rule.deadline.stop:
             needed.add(Right(group, rule.plural, "patch"))
         if role in ARCHIVERS:
-            needed |= _of_children(rule)
+            needed |= _of_children(rule) | _of_logs(rule)
         if role in WRITERS:
             needed |= {Right(*OWNERS[rule.name], "get")} if rule.name in OWNERS else set()
         if role in DELETERS:
+            needed |= _of_children(rule)
             needed |= {Right(one.group, one.plural, "get", read_for=rule.name) for one in _ttl_sources(rule)}
     needed |= _OF_DELETERS if role in DELETERS else set()
     needed |= _OF_JOURNALISTS if role in JOURNALISTS else set()
@@ -150,17 +153,21 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
 
 def delete_at_deadline(rules: Iterable[KindRule]) -> frozenset[Right]:
     """Return the rights that `enforce` needs to delete objects at their deadline; they are an opt-in."""
-    return frozenset(Right(rule.group, rule.plural, "delete") for rule in rules if rule.deadline)
+    ending = [rule for rule in rules if rule.deadline]
+    rights = {Right(rule.group, rule.plural, "delete") for rule in ending}
+    return frozenset(rights.union(*map(_of_children, ending)))
 
 
 def _of_children(rule: KindRule) -> set[Right]:
-    """The rights to archive the children of an object, and the logs of Pods."""
+    """The rights to read the children of an object."""
     children = {(child.group, child.plural) for child in rule.children}
-    of_kind = partial(Right, read_for=rule.name)
-    rights = {of_kind(group, plural, verb) for group, plural in children for verb in ("get", "list")}
-    if ("", "pods") in {*children, (rule.group, rule.plural)}:
-        rights.add(of_kind("", "pods/log", "get"))
-    return rights
+    return {Right(*child, verb, read_for=rule.name) for child in children for verb in ("get", "list")}
+
+
+def _of_logs(rule: KindRule) -> set[Right]:
+    """The right to read the logs of an object, or of its children."""
+    named = {(child.group, child.plural) for child in rule.children} | {(rule.group, rule.plural)}
+    return {Right("", "pods/log", "get", read_for=rule.name)} if ("", "pods") in named else set()
 
 
 def _ttl_sources(rule: KindRule) -> tuple[TtlSourceKind, ...]:

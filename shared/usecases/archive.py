@@ -137,7 +137,7 @@ class Archival(TimerHandler):
         return await self.writer.write(snapshot, rule, order)
 
     def _record_of(self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot) -> Record:
-        _, facts = evaluate(snapshot.obj, rule, _without_owner(context), finish=decision.facts.finish)
+        _, facts = evaluate(snapshot.obj, rule, _assuming_no_other(context), finish=decision.facts.finish)
         return Record(
             archived_at=snapshot.read_at,
             finished_at=decision.facts.finish.at,
@@ -148,8 +148,8 @@ class Archival(TimerHandler):
         )
 
     def _timer(self, rule: KindRule, snapshot: Snapshot, context: Context, fact: ArchiveFact | None) -> Timer | None:
-        """The timer of the deletion; when it fires, `expire` reads what is unknown here, such as the owner."""
-        now, context = self.clock.now(), replace(_without_owner(context), archived=fact)
+        """The timer of the deletion; when it fires, `expire` reads the owner and the children."""
+        now, context = self.clock.now(), replace(_assuming_no_other(context), archived=fact)
         due_at = expire_at(decide(snapshot.obj, rule, snapshot.read_at, context), now)
         if due_at is None:
             return None
@@ -166,8 +166,8 @@ def _has_waited(decision: ToArchive, snapshot: Snapshot) -> bool:
     return snapshot.read_at - at >= LOG_WAIT
 
 
-def _without_owner(context: Context) -> Context:
-    return replace(context, owner_unfinished=False, aggregated=False)
+def _assuming_no_other(context: Context) -> Context:
+    return replace(context, owner_unfinished=False, aggregated=False, children=None)
 
 
 def _fact_of(written: AcknowledgedCopy, archiving: Archiving) -> ArchiveFact:

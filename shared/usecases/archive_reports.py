@@ -47,18 +47,20 @@ def archived_before(fact: ArchiveFact, ref: ObjectRef, timer: Timer | None) -> O
 
 
 def find_unarchived_event(obj: Mapping[str, Any], decision: Decision, *, now: datetime) -> ObjectEvent | None:
-    """The Event about an object that is due and not archived; None if it is not due, or only just.
+    """The Event about a due object that is not archived, or a child of which is not; None if it is only just due.
 
     It is a Warning only if there is a problem. Else `archive` has yet to store the object, for example if it was due
     before `archive` started.
     """
-    facts = decision.facts
-    if decision.reason is not Reason.NOT_ARCHIVED or facts.archiving is None or facts.due_at is None:
+    facts, is_for_child = decision.facts, decision.reason is Reason.CHILD_NOT_ARCHIVED
+    is_for_itself = decision.reason is Reason.NOT_ARCHIVED and facts.archiving is not None
+    if not (is_for_itself or is_for_child) or facts.due_at is None or now < facts.due_at:
         return None
-    if now < facts.due_at or (not facts.problem and now - facts.due_at < OVERDUE):
+    if now - facts.due_at < OVERDUE and (is_for_child or not facts.problem):
         return None
     due_at = format_instant(facts.due_at.replace(microsecond=0))
-    message = f"due {due_at}, and kept until archive {facts.archiving.to} has acknowledged this version of it"
+    waits_for = f"archive {facts.archiving.to} has acknowledged this version of it" if facts.archiving else ""
+    message = f"due {due_at}, and kept until {'its children are archived' if is_for_child else waits_for}"
     if not facts.problem:
         return ObjectEvent(ref_of(obj), EventReason.NOT_ARCHIVED, message, "Normal")
     return ObjectEvent(ref_of(obj), EventReason.NOT_ARCHIVED, f"{message}: {facts.problem}")

@@ -18,7 +18,7 @@ from shared.usecases.archive_reports import find_unarchived_event
 from shared.usecases.due_handler import DueHandler
 from shared.usecases.expire_reports import ObjectEvent, find_event, wanted_since
 from shared.usecases.forewarning import Forewarning
-from shared.usecases.next_timers import archive_later, prove_first, spread_at, warn_timer
+from shared.usecases.next_timers import prove_first, retry_later, spread_at, warn_timer
 from shared.usecases.object_handler import Handled
 from shared.usecases.timer_handler import DECISIONS_MAX
 
@@ -42,7 +42,7 @@ class Expiry(DueHandler):
         if timer.purpose is Purpose.WARN:
             return await Forewarning.like(self).handle(timer)
         answer = await self.handle(timer)
-        return archive_later(answer, timer, now=self.clock.now()) if isinstance(answer, TimersSet) else answer
+        return retry_later(answer, timer, now=self.clock.now()) if isinstance(answer, TimersSet) else answer
 
     async def act(self, rule: KindRule, snapshot: Snapshot, *, missed_before: datetime) -> Handled | None:
         """Evaluate one object of a LIST, and carry out the decision.
@@ -116,14 +116,14 @@ class Expiry(DueHandler):
             if self.proofs and isinstance(answer, TimersSet):
                 answer = prove_first(answer, self.proofs.make(evaluation, rule, snapshot.obj))
             answer = self._with_warning(answer, ref, find_deletion(evaluation.decision).facts)
+        if evaluation.decision.reason is Reason.CHILD_NOT_ARCHIVED and fired_at is not None and not self.dry_run:
+            return _with_first(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.clock.now()), answer)
         if evaluation.decision.reason is not Reason.NOT_ARCHIVED or facts.archiving is None:
             return answer
         self.telemetry.not_archived(ref, facts.archiving.to, facts.finish.at)
         if self.dry_run or facts.archiving.native:
             return answer
-        timer = Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=self.clock.now())
-        others = answer.timers if isinstance(answer, TimersSet) else ()
-        return TimersSet(timers=(timer, *others))
+        return _with_first(Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=self.clock.now()), answer)
 
     def _with_warning(self, answer: Handled | None, ref: ObjectRef, facts: Facts) -> Handled | None:
         """The timers of an answer, with that of the warning, unless this process has sent the warning."""
@@ -137,3 +137,8 @@ class Expiry(DueHandler):
 
     async def _act(self, due: Any, rule: KindRule, snapshot: Snapshot, *, is_missed: bool) -> ObjectDeleted | None:
         return await self._delete(due, rule, snapshot, is_missed=is_missed)
+
+
+def _with_first(timer: Timer, answer: Handled | None) -> TimersSet:
+    """A timer, and then those of an answer."""
+    return TimersSet(timers=(timer, *(answer.timers if isinstance(answer, TimersSet) else ())))

@@ -39,8 +39,8 @@ class Forewarning(TimerHandler):
     ) -> Handled | None:
         ref, decision = snapshot.ref, find_deletion(evaluation.decision)
         facts, due_at = decision.facts, decision.facts.due_at
-        # An object that an archive has not acknowledged is deleted once it has.
-        is_deleted = isinstance(decision, Wait) or decision.reason is Reason.NOT_ARCHIVED
+        # An object that an archive has not acknowledged, or a child of which it has not, is deleted once it has.
+        is_deleted = isinstance(decision, Wait) or decision.reason in (Reason.NOT_ARCHIVED, Reason.CHILD_NOT_ARCHIVED)
         timer = warn_timer(ref, facts) if is_deleted and not self.dry_run else None
         if timer is None or due_at is None or due_at - snapshot.read_at < AHEAD_MIN:
             reason = decision.reason if isinstance(decision, Ignore | Wait) else Reason.EXPIRED

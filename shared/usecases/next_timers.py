@@ -5,8 +5,9 @@ instant that the engine's clock has reached: the due time of the timer that fire
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import chain
 
 from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
 from shared.core.facts import Facts
@@ -17,6 +18,10 @@ from shared.ports import Snapshot
 
 SOON = timedelta(minutes=10)
 """If an object is due within this time, its namespace is read when the timer fires, and not at once."""
+
+CHILD_ATTEMPTS_MAX = 7
+"""So often an object that waits for a child is read again by timers, within a minute: most children are archived by
+then."""
 
 CLOCKS_APART_MAX = timedelta(minutes=5)
 """How far the timer engine's clock may be ahead of the API server's; a timer that is further ahead is forged."""
@@ -117,11 +122,12 @@ def prove_first(timers: TimersSet, proof: Proof | None) -> TimersSet:
     return TimersSet(timers=(first.model_copy(update={"proof": proof}), *others)) if proof else timers
 
 
-def archive_later(timers: TimersSet, fired: Timer, *, now: datetime) -> TimersSet:
-    """The timers of an answer; that of the archive waits longer with each attempt.
+def retry_later(timers: TimersSet, fired: Timer, *, now: datetime) -> TimersSet | None:
+    """The timers of an answer; those that ask for the same object again at once wait longer with each attempt.
 
     If an archive acknowledges an object and does not have it later, `expire` and `archive` would otherwise set timers
-    for each other without a pause.
+    for each other without a pause. An object may wait for a child for hours: after `CHILD_ATTEMPTS_MAX` attempts only
+    the sweeps ask again.
 
     Args:
         timers: The answer.
@@ -130,10 +136,15 @@ def archive_later(timers: TimersSet, fired: Timer, *, now: datetime) -> TimersSe
     """
     retry = retry_of(fired, least=0.0, now=now)
     due_at = retry.due_at if fired.attempts else now
-    update = {"due_at": due_at, "attempts": retry.attempts}
-    return TimersSet(
-        timers=tuple(
-            one.model_copy(update=update) if one.purpose is Purpose.ARCHIVE and one.ref == fired.ref else one
-            for one in timers.timers
-        )
-    )
+
+    def later(one: Timer) -> Iterator[Timer]:
+        if one.ref == fired.ref and one.purpose is Purpose.ARCHIVE:
+            yield one.model_copy(update={"due_at": due_at, "attempts": retry.attempts})
+        elif one.ref == fired.ref and one.purpose is Purpose.EXPIRE and one.due_at <= now:
+            if fired.attempts < CHILD_ATTEMPTS_MAX:
+                yield retry
+        else:
+            yield one
+
+    again = tuple(chain.from_iterable(map(later, timers.timers)))
+    return TimersSet(timers=again) if again else None

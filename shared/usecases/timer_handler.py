@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shared.core.archive.gate import find_propagation
 from shared.core.decide import Ignore, Wait
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
@@ -13,7 +14,7 @@ from shared.evaluation.evaluator import AnyEvaluation
 from shared.evaluation.served import find_served
 from shared.messages import Timer, TimersSet
 from shared.ports import HandlingReason, Snapshot, Verdict
-from shared.usecases.counted_writes import REFUSALS_MAX, UnchangedError, propagation_of, refused_for_good
+from shared.usecases.counted_writes import REFUSALS_MAX, UnchangedError, refused_for_good
 from shared.usecases.next_timers import retry_of
 from shared.usecases.object_handler import Handled, ObjectHandler
 
@@ -89,7 +90,7 @@ class TimerHandler(ObjectHandler):
             except UnchangedError as error:
                 refusals += 1
                 if refusals == REFUSALS_MAX:
-                    propagation = propagation_of(evaluation.decision) or rule.propagation
+                    propagation = find_propagation(evaluation.decision.facts, rule)
                     raise refused_for_good(snapshot.obj, error, propagation=propagation) from None
             except (ConflictError, OutdatedError):
                 continue

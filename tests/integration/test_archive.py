@@ -55,6 +55,10 @@ class Archiving(Cluster):
         self.finish_pods_of(name)
         return self.job(name)
 
+    def pods_of(self, job: str) -> Any:
+        selector = f"labelSelector=batch.kubernetes.io/job-name={job}"
+        return self.api.call("GET", f"{self.pods}?{selector}")["items"]
+
     def stored(self, name: str) -> list[tuple[ArchiveKey, Document]]:
         """The stored versions of an object, in the order of their resource versions."""
         found = []
@@ -318,3 +322,43 @@ def test_metrics_and_options_of_the_settings_are_read(cluster, start_run, monkey
     uid = cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
     assert not_none(key).cluster == f"west.{uid[:8]}"
     assert document.record.cluster_id == uid
+
+
+def test_job_waits_until_the_pods_that_its_deletion_takes_along_are_archived(cluster, start_run, s3):
+    """Rule 1 archives Pods, rule 2 deletes Jobs. There is no bucket at first."""
+    bucket = cluster.namespace
+    url = s3.url("present", "pods").replace("s3://present/", f"s3://{bucket}/")
+    cluster.policy.write_text(
+        "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\n"
+        f'archives: {{main: {{url: "{url}"}}}}\n'
+        "rules:\n"
+        "  - {name: pods, match: {kinds: [pods]}, archive: {to: main, grace: 3s}}\n"
+        "  - {name: jobs, match: {kinds: [jobs]}, ttl: 1s}\n"
+    )
+    run = start_run("--policy", str(cluster.policy), "--kinds", "jobs,pods", "--sweep-interval", "5s", "-v")
+    cluster.finish("taken")
+    (pod,) = cluster.pods_of("taken")
+    cluster.api.wait("the decision", lambda: re.search(r'kept .*/taken".*reason=child-not-archived', run.text))
+    cluster.api.wait("an attempt to archive", lambda: "NoSuchBucket" in run.text)
+    assert cluster.job("taken") is not None
+    assert cluster.pods_of("taken") == [pod]
+
+    (s3.root / bucket).mkdir()
+    cluster.folder = s3.root / bucket / "pods"
+    cluster.await_gone("taken", 60)
+    ((key, document),) = cluster.stored(pod["metadata"]["name"])
+    assert key.uid == pod["metadata"]["uid"]
+    assert datetime.now(UTC) >= document.record.archived_at + timedelta(seconds=3)
+
+
+def test_hold_on_a_pod_keeps_its_job(cluster, start_run):
+    run = start_run(*options(cluster.write_policy(grace=0, ttl="5s")), "--sweep-interval", "5s", "-v")
+    cluster.finish("held")
+    (pod,) = cluster.pods_of("held")
+    path = f"{cluster.pods}/{pod['metadata']['name']}"
+    cluster.api.call("PATCH", path, {"metadata": {"annotations": {"ttlafterfinished.dev/hold": "evidence"}}})
+    cluster.api.wait("the decision", lambda: re.search(r'kept .*/held".*reason=child-held', run.text), 60)
+    assert cluster.job("held") is not None
+
+    cluster.api.call("PATCH", path, {"metadata": {"annotations": {"ttlafterfinished.dev/hold": None}}})
+    cluster.await_gone("held", 60)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from shared.core.archive.archiving import ChildrenFact
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide, may_expire
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.namespaces import plain_namespace
-from shared.core.objects import ANNOTATION_DOMAIN, get_in
+from shared.core.objects import ANNOTATION_DOMAIN, get_in, get_text
 from shared.core.ttl.ttl import InvalidTtlError, find_ttl
 from tests.builders import JOB, POD, TRAINJOB, annotated, ended, having, job, not_none, pod
 from tests.properties.strategies import (
@@ -146,6 +147,36 @@ class TestMonotone:
             assert decide(obj, rule, until, Context(namespace=HOME)) == Expire(until, Reason.EXPIRED, decision.facts)
             just_before = decide(obj, rule, until - timedelta(microseconds=1), Context(namespace=HOME))
             assert just_before == decision
+
+
+class TestChildren:
+    """S6: children only keep an object longer, and what is decided about it stays monotone."""
+
+    @searching
+    @given(
+        obj=objects,
+        now=instants,
+        after=instants,
+        reason=st.sampled_from([None, Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED]),
+        ready_at=st.none() | instants,
+        is_other=st.booleans(),
+    )
+    def test_children_only_delay_a_deletion(self, obj, now, after, reason, ready_at, is_other):
+        now, after = sorted([now, after])
+        rule = of_its_kind(obj)
+        uid = "another" if is_other else get_text(obj, "metadata.uid")
+        children = ChildrenFact(uid, reason, ready_at=ready_at)
+        alone = decide(obj, rule, now, Context(namespace=HOME))
+        first, second = (decide(obj, rule, at, Context(namespace=HOME, children=children)) for at in (now, after))
+
+        if isinstance(first, Expire):
+            assert isinstance(alone, Expire)
+            assert (uid, reason) == (get_text(obj, "metadata.uid"), None)
+            assert ready_at is None or ready_at <= now
+            assert isinstance(second, Expire)
+            assert second.since == first.since
+        elif not isinstance(alone, Expire):
+            assert comparable(first) == comparable(alone)
 
 
 class TestUnreadFields:

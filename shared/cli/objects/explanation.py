@@ -87,6 +87,7 @@ _DEPENDS_ON_POLICY = (
     Reason.OVER_COUNT,
     Reason.OVER_QUOTA,
     Reason.NOT_ARCHIVED,
+    Reason.CHILD_NOT_ARCHIVED,
     Reason.RECREATED,
 )
 """The reasons that another policy may change."""

@@ -65,6 +65,8 @@ WORDS = {
     Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
     Reason.INHERITED_UNREAD: "it may inherit its TTL from another object, which could not be read",
     Reason.KEPT_LAST: "a policy rule keeps the newest objects; it is one of them, or its rank is unknown",
+    Reason.CHILD_HELD: "its deletion would take along a child that is held",
+    Reason.CHILD_NOT_ARCHIVED: "its deletion would take along a child that has to be archived, and is not",
     Reason.NOT_ARCHIVED: "an archive has to acknowledge this version of it first, and has not, or that is unknown",
     Reason.ARCHIVED: "an archive has acknowledged this version of it",
     Reason.NO_ARCHIVE: "no source has it archived",

@@ -10,14 +10,16 @@ from shared.core.objects import ObjectRef, format_instant, get_in, quote
 from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
 from shared.evaluation.batch import BatchResult
 
+_WAITS = (Reason.NOT_ARCHIVED, Reason.CHILD_NOT_ARCHIVED, Reason.CHILD_HELD)
+
 _MOVE_TTL = "set `ttl` in the policy rule"
 
 
 def with_own_deletion(decision: Decision, rule: KindRule) -> Decision:
-    """Set `overridden` if the kind's own controller deletes an object by its TTL field before it is archived."""
+    """Set `overridden` if the kind's own controller deletes an object by its TTL field before the archive has it."""
     ttl = decision.facts.ttl
     is_own = ttl is not None and ttl.origin == "native" and rule.ttl is not None and rule.ttl.honoured_by is not None
-    if not isinstance(decision, Ignore) or decision.reason is not Reason.NOT_ARCHIVED or ttl is None or not is_own:
+    if not isinstance(decision, Ignore) or decision.reason not in _WAITS or ttl is None or not is_own:
         return decision
     return replace(decision, facts=replace(decision.facts, overridden=ttl.source))
 

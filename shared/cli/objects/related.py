@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.own_deletion import describe_own_deletion
+from shared.core.archive.gate import find_propagation
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.finish import Finish, find_early_finish, finish_of
@@ -32,7 +33,14 @@ NO_RULE = "no kind rule says when it finishes; a policy rule with onOwned: delet
 """The state of an owner of an unknown kind."""
 
 _DELETED_LATER = frozenset(
-    {Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING, Reason.NOT_ARCHIVED}
+    {
+        Reason.KEPT_LAST,
+        Reason.OWNER_UNFINISHED,
+        Reason.LEFT_TO_CONTROLLER,
+        Reason.TERMINATING,
+        Reason.NOT_ARCHIVED,
+        Reason.CHILD_NOT_ARCHIVED,
+    }
 )
 
 
@@ -213,8 +221,7 @@ def _why_deleted(decision: Decision, snapshot: Snapshot, rule: KindRule, *, may_
     facts = decision.facts
     if facts.overridden:
         return f"is deleted by its own controller, which acts on {facts.overridden}"
-    propagation = facts.policy_rule.propagation if facts.policy_rule else None
-    if (propagation or rule.propagation) == "Orphan" and decision.reason is not Reason.TERMINATING:
+    if find_propagation(facts, rule) == "Orphan" and decision.reason is not Reason.TERMINATING:
         return ""
     match decision:
         case Expire():

@@ -1,38 +1,41 @@
-"""Warnings about the archives of a new policy: archived children that go with an owner that has no archive."""
+"""Warnings about the archives of a policy: owners whose deletion waits for the archive of their children."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from shared.cli.policies.comparison import Comparison
-from shared.core.decide import Decision, Ignore
+from shared.core.archive.gate import find_propagation
+from shared.core.decide import Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
 from shared.evaluation.batch import BatchResult
 
 
-def describe_archives(comparison: Comparison, policy: Policy) -> Iterator[str]:
-    """Say for which kinds the garbage collector would delete children that the new policy has archived.
+def describe_owners(objects: Sequence[BatchResult], policy: Policy) -> Iterator[str]:
+    """Say how many objects may be deleted later than shown: a rule has their children archived, which go with them.
 
-    If an owner is deleted, its dependents follow. The gate of an archive keeps an object only from our own DELETE.
+    `plan` does not read the children of each object.
+
+    Args:
+        objects: The decisions about each object; the last one counts.
+        policy: The policy of these decisions.
     """
-    kinds = {(one.rule.group, one.rule.kind): one.rule for one in comparison.objects}
+    kinds = {(one.rule.group, one.rule.kind): one.rule for one in objects}
     counts: Counter[tuple[str, str]] = Counter()
-    for one in comparison.objects:
-        if _goes_unarchived(one.decisions[1], one):
+    for one in objects:
+        if _takes_children(one):
             for child in _archived_children(one.rule, kinds, policy):
                 counts[one.rule.name, child.name] += 1
     for (owner, name), count in counts.items():
         yield (
-            f"{count:,} {owner} are deleted without an archive, and the garbage collector deletes their {name} with"
-            f" them, which a rule has archived: set `archive` in a rule that matches {owner}"
+            f"{count:,} {owner} may be deleted later than shown: not before their {name} are archived, and the grace of"
+            " that archive is over; `kubectl ttl explain` shows it for one of them"
         )
 
 
-def _goes_unarchived(decision: Decision, one: BatchResult) -> bool:
-    """Return whether an object is due, now or later, without an archive, and its dependents follow it."""
-    facts = decision.facts
-    propagation = (facts.policy_rule.propagation if facts.policy_rule else None) or one.rule.propagation
-    return not isinstance(decision, Ignore) and facts.archiving is None and propagation != "Orphan"
+def _takes_children(one: BatchResult) -> bool:
+    """Return whether an object is due, now or later, and its children are deleted with it."""
+    decision = one.decisions[-1]
+    return not isinstance(decision, Ignore) and find_propagation(decision.facts, one.rule) != "Orphan"
 
 
 def _archived_children(rule: KindRule, kinds: dict[tuple[str, str], KindRule], policy: Policy) -> Iterator[KindRule]:

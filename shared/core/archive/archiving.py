@@ -1,10 +1,11 @@
-"""What is wanted of an archive for one object, and what is known about its acknowledgement."""
+"""What is wanted of an archive for one object, and what is known about its acknowledgement and its children."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.objects import get_text
+from shared.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +74,22 @@ class ArchiveFact:
             return False
         is_met = archiving.is_met_by(children=self.children, logs=self.logs)
         return self.to == archiving.to and (is_met or self.acknowledged_at is None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildrenFact:
+    """What the children of one object wait for, which its deletion takes along.
+
+    Attributes:
+        uid: The uid of the object; the fact counts for no other.
+        reason: Why one of them keeps the object; None if none does.
+        problem: Which child that is, and why.
+        ready_at: When the grace of the last archived child is over; None if no archive is wanted for any.
+        moved_by: The child and the archive of that grace.
+    """
+
+    uid: str
+    reason: Reason | None = Reason.CHILD_NOT_ARCHIVED
+    problem: str = ""
+    ready_at: datetime | None = None
+    moved_by: str = ""

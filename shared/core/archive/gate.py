@@ -1,15 +1,19 @@
 """Keep an object that has to be archived until the archive has acknowledged exactly this version of it.
 
+After a DELETE, the garbage collector also deletes what the object owns, whatever the policy says about that. So the
+children that have to be archived, or that are held, keep their owner as they would keep themselves.
 The grace counts from the acknowledgement. So after an outage of the archive not everything is deleted at once.
 """
 
 from dataclasses import replace
+from typing import Any, Literal
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.tekton_results import find_stored_at
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
 from shared.core.case import Case
-from shared.core.facts import Facts, Reason
+from shared.core.facts import Context, Facts, Reason
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text
 from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.ruling import UnreadableRuleError, add
@@ -58,3 +62,32 @@ def find_archive_fact(case: Case, archiving: Archiving) -> ArchiveFact | None:
         return ArchiveFact(archiving.to, uid, version, at, is_read_back=True, children=True, logs=True)
     fact = case.context.archived
     return fact if fact is not None and fact.is_about(case.obj, archiving) else None
+
+
+def apply_children_gate(obj: Any, rule: KindRule, context: Context, facts: Facts) -> tuple[Reason | None, Facts]:
+    """The reason to keep an object that is due because of its children, and its facts with their grace. Total.
+
+    Args:
+        obj: The object.
+        rule: The rule of its kind.
+        context: The facts beside the object.
+        facts: The facts about it.
+
+    Returns:
+        The reason is None if no child keeps the object. Then `due_at` is not before the end of each grace.
+    """
+    fact = context.children
+    if fact is None or find_propagation(facts, rule) == "Orphan":
+        return None, facts
+    if fact.uid != get_text(obj, "metadata.uid"):
+        return Reason.CHILD_NOT_ARCHIVED, facts
+    if fact.reason is not None:
+        return fact.reason, replace(facts, problem=fact.problem or facts.problem)
+    if fact.ready_at is None or (facts.due_at is not None and fact.ready_at <= facts.due_at):
+        return None, facts
+    return None, replace(facts, due_at=fact.ready_at, moved_by=fact.moved_by)
+
+
+def find_propagation(facts: Facts, rule: KindRule) -> Literal["Background", "Foreground", "Orphan"]:
+    """The propagationPolicy of the DELETE: of the policy rule that sets the TTL or the deadline, else of the kind."""
+    return (facts.policy_rule.propagation if facts.policy_rule else None) or rule.propagation

@@ -14,7 +14,7 @@ from typing import Any
 from shared.core.deadlines.deadline import DEADLINES, ON_DEADLINE, Stage
 from shared.core.deadlines.evaluate_stop import evaluate_stop
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED
-from shared.core.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_wait
+from shared.core.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_kept, find_wait
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
 from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
@@ -55,7 +55,12 @@ def decide_stop(  # noqa: PLR0913 - all inputs of a decision
         return Ignore(reason or Reason.START_TIME_UNKNOWN, facts)
     if wait := find_wait(facts.due_at, facts, now, ahead):
         return wait
-    return find_audit(facts, now, ahead) or Stop(facts.due_at, Reason.DEADLINE_EXCEEDED, facts)
+    if audit := find_audit(facts, now, ahead):
+        return audit
+    kept = None
+    if facts.active.deletes:
+        kept, facts = find_kept(obj, rule, now, context, facts, ahead=ahead)
+    return kept or Stop(facts.due_at or now, Reason.DEADLINE_EXCEEDED, facts)
 
 
 def may_stop(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:

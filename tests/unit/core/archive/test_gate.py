@@ -2,12 +2,30 @@
 
 import pytest
 
+from shared.core.archive.archiving import ChildrenFact
 from shared.core.archive.tekton_results import find_stored_at
+from shared.core.deadlines.decide_stop import Stop, decide_stop
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.facts import UNREAD_CHILDREN
 from shared.core.namespaces import namespace_of
-from shared.core.policy.policy import NO_POLICY
+from shared.core.policy.policy import NO_POLICY, Policy
 from tests.archives import acknowledged, archiving
-from tests.builders import JOB, NOW, POD, ago, annotated, ended, having, job, kind_rule, later, namespace, not_none, pod
+from tests.builders import (
+    JOB,
+    NOW,
+    POD,
+    ago,
+    annotated,
+    ended,
+    having,
+    job,
+    kind_rule,
+    later,
+    namespace,
+    not_none,
+    pod,
+    shipped_kinds,
+)
 
 DUE = job(complete=ago(60), ttl=30)
 HOME = namespace_of(namespace())
@@ -264,3 +282,70 @@ def test_grace_beyond_the_last_instant_keeps_the_object():
     at = NOW.replace(year=9990)
 
     assert verdict(policy=policy, archived=acknowledged(DUE, at))[0] == "wait"
+
+
+class TestChildren:
+    """A DELETE takes the children along: the one that is held, or not archived, keeps the object that is due."""
+
+    UID = DUE["metadata"]["uid"]
+    PODS = archiving(match={"kinds": ["pods"]})
+
+    def decided(self, children, obj=DUE, policy=PODS, now=NOW):
+        return decide(obj, JOB, now, Context(policy, HOME, children=children))
+
+    def test_object_is_kept_until_its_children_are_read(self):
+        decision = self.decided(UNREAD_CHILDREN)
+
+        assert isinstance(decision, Ignore)
+        assert decision.reason is Reason.CHILD_NOT_ARCHIVED
+
+    def test_children_are_asked_for_only_when_the_object_is_due(self):
+        assert isinstance(self.decided(UNREAD_CHILDREN, now=ago(31)), Wait)
+        assert self.decided(UNREAD_CHILDREN, job(ttl=30)).reason is Reason.UNFINISHED
+
+    def test_fact_about_the_children_of_another_object_does_not_count(self):
+        assert self.decided(ChildrenFact("another", reason=None)).reason is Reason.CHILD_NOT_ARCHIVED
+
+    @pytest.mark.parametrize("reason", [Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED])
+    def test_child_keeps_the_object_and_is_named(self, reason):
+        decision = self.decided(ChildrenFact(self.UID, reason, problem="child Pod a: why"))
+
+        assert (decision.reason, decision.facts.problem) == (reason, "child Pod a: why")
+
+    def test_grace_of_the_last_child_is_awaited(self):
+        fact = ChildrenFact(self.UID, reason=None, ready_at=later(60), moved_by="the grace of its child")
+        decision, due = self.decided(fact), self.decided(fact, now=later(60))
+
+        assert isinstance(decision, Wait)
+        assert (decision.until, decision.facts.moved_by) == (later(60), "the grace of its child")
+        assert isinstance(due, Expire)
+        assert due.since == later(60)
+
+    @pytest.mark.parametrize("ready_at", [None, ago(3600)])
+    def test_object_goes_if_no_child_waits(self, ready_at):
+        decision = self.decided(ChildrenFact(self.UID, reason=None, ready_at=ready_at))
+
+        assert isinstance(decision, Expire)
+        assert decision.since == ago(30)
+
+    def test_children_that_stay_keep_nothing(self):
+        policy = Policy.model_validate(
+            {"rules": [{"name": "orphan", "match": {"kinds": ["jobs"]}, "ttl": "1s", "propagation": "Orphan"}]}
+        ).of_kinds(shipped_kinds())
+        decision = self.decided(UNREAD_CHILDREN, job(complete=ago(60)), policy)
+
+        assert isinstance(decision, Expire)
+
+    def test_deletion_at_a_deadline_takes_them_along_too(self):
+        running = annotated(job(start=ago(60)), **{"active-deadline": "30s", "on-deadline": "delete"})
+        decided = [
+            decide_stop(running, JOB, NOW, Context(self.PODS, HOME, children=children))
+            for children in (UNREAD_CHILDREN, ChildrenFact(self.UID, reason=None))
+        ]
+
+        assert decided[0].reason is Reason.CHILD_NOT_ARCHIVED
+        assert isinstance(decided[1], Stop)
+        stopped = decide_stop(
+            annotated(running, **{"on-deadline": "stop"}), JOB, NOW, Context(self.PODS, HOME, children=UNREAD_CHILDREN)
+        )
+        assert isinstance(stopped, Stop)  # its children stay

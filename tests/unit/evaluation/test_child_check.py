@@ -1,0 +1,240 @@
+"""What the children of a due object wait for: each child is read, and its document is read back."""
+
+import asyncio
+
+import pytest
+
+from shared.core.deadlines.decide_stop import Stop
+from shared.core.decide import Expire, Reason, Wait
+from shared.core.policy.policy import Policy
+from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation.evaluator import Evaluator
+from shared.ports import Snapshot
+from tests.archives import FakeArchive, FakeArchives, archiving
+from tests.builders import (
+    JOB,
+    LONG_AGO,
+    NOW,
+    POD,
+    ago,
+    annotated,
+    ended,
+    having,
+    job,
+    later,
+    namespace,
+    pod,
+    shipped_kinds,
+)
+from tests.fakes import FakeCluster
+
+pytestmark = pytest.mark.anyio
+
+DUE = job(complete=ago(60), ttl=30)
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "build-42", "uid": DUE["metadata"]["uid"], "controller": True}
+
+OTHERS = {"match": {"kinds": ["pods"], "labels": {"matchLabels": {"team": "other"}}}}
+
+
+def child(name="build-42-a", **metadata):
+    """A finished Pod of the Job."""
+    made = pod("Succeeded", containers=[ended(at=ago(60))])
+    made["metadata"] |= {"name": name, "uid": f"uid-{name}", "ownerReferences": [OWNER], **metadata}
+    return made
+
+
+def running(name="build-42-a"):
+    return having(child(name), "status", {"phase": "Running"})
+
+
+def policy(**archive):
+    return archiving(match={"kinds": ["pods"]}, archive={"to": "main", "grace": "1h"} | archive)
+
+
+class Bench:
+    def __init__(self):
+        self.archive = FakeArchive()
+        self.archives = FakeArchives({"main": self.archive})
+        self.cluster = FakeCluster()
+        self.cluster.put(namespace())
+        self.policy = policy()
+        self.evaluator = Evaluator(self.cluster, shipped_kinds(), lambda: self.policy, archives=self.archives)
+
+    def put(self, *children, at=None):
+        """Put children into the cluster, and into the archive if an instant is given."""
+        for one in children:
+            stored = self.cluster.put(one)
+            if at is not None:
+                self.archive.store(stored, POD, at=at)
+
+    async def decide(self, obj=DUE, now=NOW):
+        return await self.evaluator.decide(Snapshot(obj, now), JOB)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+async def kept(bench, obj=DUE):
+    decision = await bench.decide(obj)
+    return decision.reason, decision.facts.problem
+
+
+async def test_child_that_is_not_stored_keeps_its_owner(bench):
+    bench.put(child())
+
+    reason, problem = await kept(bench)
+    assert reason is Reason.CHILD_NOT_ARCHIVED
+    assert problem == "child Pod build-42-a: archive main has not acknowledged this version of it"
+
+
+async def test_owner_waits_for_the_grace_of_the_child_that_was_stored_last(bench):
+    bench.put(child("a"), at=ago(3000))
+    bench.put(child("b"), at=ago(600))
+
+    decision = await bench.decide()
+    assert isinstance(decision, Wait)
+    assert decision.until == later(3000)
+    assert decision.facts.moved_by == "the grace of the archive main for its child Pod b"
+    assert isinstance(await bench.decide(now=later(3000)), Expire)
+
+
+async def test_one_child_of_many_is_enough(bench):
+    bench.put(*(child(f"{number}") for number in range(20)), at=LONG_AGO)
+    bench.put(child("last"))
+
+    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED
+
+
+async def test_held_child_keeps_its_owner(bench):
+    bench.put(annotated(child(), hold="evidence"), at=LONG_AGO)
+
+    assert await kept(bench) == (Reason.CHILD_HELD, "child Pod build-42-a: it is held")
+
+
+@pytest.mark.parametrize(
+    ("children", "settings"),
+    [
+        pytest.param([], {}, id="no children"),
+        pytest.param([child(deletionTimestamp="2026-03-14T15:00:00Z")], {}, id="it is being deleted anyway"),
+        pytest.param([annotated(child(), archive="false")], {}, id="it is opted out"),
+        pytest.param([annotated(running(), archive="false")], {}, id="it is opted out, and runs"),
+        pytest.param([child()], OTHERS, id="no rule matches"),
+        pytest.param([child()], {"match": {"kinds": ["taskruns"]}}, id="another kind"),
+        pytest.param([child()], {"audit": True}, id="a rule that only reports"),
+    ],
+)
+async def test_child_that_no_archive_waits_for_keeps_nothing(bench, children, settings):
+    bench.policy = archiving(**({"match": {"kinds": ["pods"]}} | settings))
+    bench.put(*children)
+
+    assert isinstance(await bench.decide(), Expire)
+
+
+@pytest.mark.parametrize(
+    ("obj", "problem"),
+    [
+        pytest.param(running(), "it has not finished, and policy rule one has it archived when it finishes", id="runs"),
+        pytest.param(having(child(), "status", "?"), "it has not finished", id="unknown shape"),
+        pytest.param(annotated(child(), archive="elsewhere"), "annotation ttlafterfinished.dev/archive", id="invalid"),
+    ],
+)
+async def test_child_whose_archiving_is_unknown_or_yet_to_come_keeps_its_owner(bench, obj, problem):
+    bench.put(obj)
+
+    reason, found = await kept(bench)
+    assert reason is Reason.CHILD_NOT_ARCHIVED
+    assert problem in found
+
+
+@pytest.mark.parametrize("error", [TryLaterError("down"), ForbiddenError("no right"), PermanentError("no bucket")])
+async def test_archive_that_fails_keeps_the_owner(bench, error):
+    bench.put(child(), at=LONG_AGO)
+    bench.archive.failures["read"] = error
+
+    reason, problem = await kept(bench)
+    assert reason is Reason.CHILD_NOT_ARCHIVED
+    assert f"{error}" in problem
+
+
+async def test_children_that_may_not_be_read_keep_the_owner(bench):
+    bench.put(child(), at=LONG_AGO)
+    bench.cluster.fail("list-metadata", ForbiddenError("pods is forbidden"))
+
+    reason, problem = await kept(bench)
+    assert reason is Reason.CHILD_NOT_ARCHIVED
+    assert "expected the right to list pods" in problem
+
+
+async def test_busy_api_server_is_asked_again_later(bench):
+    bench.cluster.fail("list-metadata", TryLaterError("429"))
+
+    with pytest.raises(TryLaterError):
+        await bench.decide()
+
+
+async def test_without_archives_no_child_is_read(bench):
+    bench.policy = Policy.model_validate(
+        {"rules": [{"name": "all", "match": {"kinds": ["jobs"]}, "ttl": "1s"}]}
+    ).of_kinds(shipped_kinds())
+    bench.put(annotated(child(), hold="why"))
+
+    assert isinstance(await bench.decide(), Expire)
+    assert "list-metadata" not in {call.verb for call in bench.cluster.calls}
+
+
+async def test_children_of_an_object_that_is_not_due_are_not_read(bench):
+    bench.put(child())
+
+    assert isinstance(await bench.decide(now=ago(40)), Wait)
+    assert "list-metadata" not in {call.verb for call in bench.cluster.calls}
+
+
+async def test_document_that_is_lost_after_a_while_keeps_the_owner(bench):
+    bench.put(child(), at=LONG_AGO)
+    assert isinstance(await bench.decide(), Expire)
+    bench.archive.documents.clear()
+
+    assert isinstance(await bench.decide(), Expire)  # it was read back a moment ago
+    bench.evaluator.child_check._checked.clear()
+    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED
+
+
+async def test_attempt_that_is_too_short_for_all_children_is_continued_by_the_next(bench):
+    bench.put(*(child(f"{number:02}") for number in range(12)), at=LONG_AGO)
+
+    async def answer_slowly(verb: str) -> None:
+        await asyncio.sleep(4 if verb == "read" else 0)
+
+    bench.archive.before = answer_slowly
+    reasons: list[Reason] = []
+    while not reasons or reasons[-1] is Reason.CHILD_NOT_ARCHIVED:
+        reasons.append((await bench.decide()).reason)
+
+    assert reasons == [Reason.CHILD_NOT_ARCHIVED, Reason.EXPIRED]
+    assert bench.archive.calls["read"] <= 12 + 4  # those of the page that was cut off are read again
+
+
+async def test_object_is_not_deleted_at_its_deadline_before_its_children_are_archived(bench):
+    late = annotated(job(start=ago(60)), **{"active-deadline": "30s", "on-deadline": "delete"})
+    bench.put(running())
+    found = (await bench.evaluator.evaluate_stop(Snapshot(late, NOW), JOB)).decision
+    assert (found.reason, "it has not finished" in found.facts.problem) == (Reason.CHILD_NOT_ARCHIVED, True)
+
+    bench.put(annotated(running(), archive="false"))
+    assert isinstance((await bench.evaluator.evaluate_stop(Snapshot(late, NOW), JOB)).decision, Stop)
+
+
+async def test_decision_after_slow_children_is_made_again_and_counts(bench):
+    bench.put(child(), at=LONG_AGO)
+
+    async def answer_slowly(verb: str) -> None:
+        await asyncio.sleep(2)
+
+    bench.archive.before = answer_slowly
+    evaluation = await bench.evaluator.evaluate(Snapshot(DUE, NOW), JOB)
+
+    assert isinstance(evaluation.decision, Expire)
+    assert [call.verb for call in bench.cluster.calls].count("list-metadata") == 1  # the children are read once
+    assert bench.evaluator.is_still_due(evaluation, Snapshot(DUE, NOW), JOB)
