@@ -1,5 +1,6 @@
 """`make e2e`: the cluster that KUBECONFIG names, with Knative Eventing; other test runs pass these tests over."""
 
+import json
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -21,6 +22,9 @@ from tests.e2e.installation import (
 )
 from tests.e2e.rights import audit_log
 from tests.e2e.witness import Witness, witnessed
+
+WINDOW = {"stable-window": "6s", "scale-to-zero-grace-period": "6s"}
+"""Of Knative's autoscaler, in place of 60 and 30 seconds."""
 
 LOG_CHARACTERS_MAX = 3_000
 """Of each log, in the report of a failed test."""
@@ -67,3 +71,14 @@ def witness(request: pytest.FixtureRequest) -> Iterator[Witness]:
         pytest.skip("needs Pods that are processes of this machine, and the audit log: see audit-policy.yaml")
     with witnessed(request.module.NAMESPACE, request.module.PATHS) as seen:
         yield seen
+
+
+@pytest.fixture(scope="module")
+def short_windows() -> Iterator[None]:
+    """Let Knative Serving, where it is, end the Pods of a former revision, or without requests, after seconds."""
+    scale = ("-n", "knative-serving", "patch", "configmap", "config-autoscaler", "--type=merge", "-p")
+    if "E2E_SERVING" in os.environ:
+        kubectl(*scale, json.dumps({"data": WINDOW}))
+    yield
+    if "E2E_SERVING" in os.environ:
+        kubectl(*scale, json.dumps({"data": dict.fromkeys(WINDOW)}))

@@ -45,9 +45,6 @@ BURST_TTL_SECONDS = 40
 SECONDS_MAX = 300
 """Of each wait: two sweeps of the two-minute start and some, also on a busy machine."""
 
-WINDOW = {"stable-window": "6s", "scale-to-zero-grace-period": "6s"}
-"""Of Knative's autoscaler, in place of 60 and 30 seconds."""
-
 Object = dict[str, Any]
 
 pytestmark = pytest.mark.skipif("E2E_SERVING" not in os.environ, reason="needs Knative Serving itself: E2E_SERVING=1")
@@ -367,15 +364,6 @@ def test_burst_of_objects_that_finish_at_once_is_deleted(witness: Witness) -> No
 
 
 # Without events
-
-
-@pytest.fixture(scope="module")
-def short_windows() -> Iterator[None]:
-    """Scale to zero after seconds instead of minutes."""
-    scale = ("-n", "knative-serving", "patch", "configmap", "config-autoscaler", "--type=merge", "-p")
-    kubectl(*scale, json.dumps({"data": WINDOW}))
-    yield
-    kubectl(*scale, json.dumps({"data": dict.fromkeys(WINDOW)}))
 
 
 @pytest.mark.usefixtures("short_windows")

@@ -47,7 +47,7 @@ def witness() -> Iterator[Witness]:
 
 
 @pytest.fixture(scope="module")
-def installed(witness: Witness) -> Iterator[Images]:
+def installed(witness: Witness, short_windows: None) -> Iterator[Images]:
     """The two-minute start of this version; the images of its functions."""
     installation.prepare()
     installation.two_minute_start()
