@@ -124,8 +124,9 @@ def test_how_to_works_in_order(page: Path, reader: Reader, api: Any) -> None:
     if page.stem in ("what-deleted-it", "operate"):
         record_deletions(api)
     pods = "/api/v1/namespaces/web/pods"
-    if api.get(f"{pods}/shop-7d9c-x2x4k") is None:
-        api.call("POST", pods, {"metadata": {"name": "shop-7d9c-x2x4k"}, "spec": POD})
+    for name in ("shop-7d9c-x2x4k", "debug"):
+        if api.get(f"{pods}/{name}") is None:
+            api.call("POST", pods, {"metadata": {"name": name}, "spec": POD})
 
     for command in commands_of(page):
         may_fail = command.text.startswith(tuple(MAY_FAIL)) and not command.text.startswith(

@@ -25,7 +25,7 @@ from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
 from shared.core.archive.destination import S3, Destination, parse_destination
 from shared.core.archive.layout import prefix_of
-from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule
+from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule, lifecycle_scope
 from shared.core.archive.prune import find_prune_refusal
 from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
@@ -57,9 +57,10 @@ async def prune(
 ) -> None:
     """Delete the documents and logs that are older than `keep` of the archive, of all clusters.
 
-    Nothing is deleted if a list fails or comes back empty, or if more than half of the archive has expired. Nothing is
-    deleted in a destination that is not the archive that the installation or a `run` remembers. If a bucket can do that
-    itself, use its lifecycle rules instead: `archive lifecycle` prints them.
+    The `keep` of this policy counts for all clusters that use the archive. Nothing is deleted if a list fails or comes
+    back empty, or if more than half of the archive has expired. Nothing is deleted in a destination that is not the
+    archive that the installation or a `run` remembers. If a bucket can do that itself, use its lifecycle rules instead:
+    `archive lifecycle` prints them.
     """
     async with reached(options) as cluster:
         named = await find_archive(options, cluster)
@@ -155,9 +156,9 @@ def _confirm(expired: str, name: str) -> None:
 async def lifecycle(options: Options, *, keep: timedelta | None, output: str) -> None:
     """Print the lifecycle rule with which the bucket of an archive deletes old documents itself.
 
-    Standard error has the command that applies the rule. It replaces all lifecycle rules of the bucket: add the rule to
-    those that the bucket has. In S3 with versioning, the rule deletes noncurrent versions after one day. `xml` is for
-    the REST API of S3.
+    Standard error has the command that applies the rule. It replaces all lifecycle rules of the bucket, and in Azure
+    those of all containers of the storage account: add the rule to those that exist. In S3 with versioning, the rule
+    deletes noncurrent versions after one day. `xml` is for the REST API of S3.
     """
     named = await find_archive(options)
     kept = _find_keep(named.name, named.destination, keep)
@@ -168,4 +169,5 @@ async def lifecycle(options: Options, *, keep: timedelta | None, output: str) ->
     except ValueError as error:
         raise TtlError(f"archive {named.name}: {error}") from None
     click.echo(rule, nl=False)
-    inform(f"save it as lifecycle.{output}, and apply it in place of all rules that the bucket has: {command}")
+    scope = lifecycle_scope(destination)
+    inform(f"save it as lifecycle.{output}; this command applies it in place of all rules of {scope}: {command}")

@@ -43,7 +43,7 @@ def lifecycle_rule(destination: Destination, keep: timedelta, form: str = "json"
 
 
 def lifecycle_command(destination: Destination, file: str) -> str:
-    """Return the command that applies a lifecycle configuration; it replaces all rules that the bucket has.
+    """Return the command that applies a lifecycle configuration; it replaces all rules of `lifecycle_scope`.
 
     Raises:
         ValueError: A folder has no lifecycle rules.
@@ -63,6 +63,14 @@ def lifecycle_command(destination: Destination, file: str) -> str:
             f"--policy @{file}"
         )
     raise ValueError("a folder has no lifecycle rules: run `archive prune` regularly")
+
+
+def lifecycle_scope(destination: Destination) -> str:
+    """Name what has one lifecycle configuration: a bucket, and in Azure a storage account with all its containers."""
+    if destination.scheme != AZ:
+        return f"bucket {destination.bucket}"
+    account = destination.options.get("account")
+    return f"{f'storage account {account}' if account else 'the storage account'}, for all its containers"
 
 
 def _as_json(configuration: Mapping[str, object]) -> str:

@@ -5,7 +5,8 @@ While an object waits for its first start, its pending deadline applies, if one 
 A hold or an exempt namespace takes precedence over every deadline. The first source that sets a deadline takes
 precedence: the object's annotation, the policy rules in order, the default of its namespace. While the kind's own
 deadline field is set, only the kind's controller acts; if a webhook sets that field by default, the earlier deadline
-applies. The namespace's maximum shortens every active deadline of these sources, except `never`.
+applies. A Pod without a node has no such controller: its pending deadline applies beside the field. The namespace's
+maximum shortens every active deadline of these sources, except `never`.
 """
 
 from collections.abc import Mapping

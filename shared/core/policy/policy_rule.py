@@ -135,8 +135,9 @@ class PolicyRule(RuleModel):
         description="What is done at both deadlines. Needs activeDeadline or pendingDeadline. The default is stop. A "
         "Pod without a node cannot be stopped, only deleted. With suspend, an object "
         "of a kind that can be suspended, such as a Job, does not finish, and can be resumed. With delete, the object "
-        "is deleted, even if its kind cannot be stopped. The delete guard, if installed, rejects this DELETE, unless "
-        "the object itself has the annotation on-deadline: delete beside the one of the deadline.",
+        "is deleted, even if its kind cannot be stopped. The delete guard, if installed, rejects this DELETE by the "
+        "installation, unless the object itself has the annotation on-deadline: delete beside the one of the "
+        "deadline. It does not bind a run with your own rights.",
     )
     jitter: Duration | None = Field(
         default=None,

@@ -162,4 +162,11 @@ def test_lifecycle_prints_the_rule_and_its_command(run: Run) -> None:
     assert (rule["Filter"], rule["Expiration"]) == ({"Prefix": "prefix/v1/"}, {"Days": 90})
     assert "aws s3api put-bucket-lifecycle-configuration --bucket bucket" in result.stderr
     assert "--region eu-central-1" in result.stderr
+    assert "in place of all rules of bucket bucket:" in result.stderr
     assert run("lifecycle", "-o", "xml", url="s3://bucket", keep="90d").stdout.startswith("<?xml")
+
+
+def test_lifecycle_names_the_storage_account_whose_rules_the_command_replaces(run: Run) -> None:
+    result = run("lifecycle", url="az://container/prefix?account=me", keep="90d")
+    assert result.exit_code == 0, result.output
+    assert "in place of all rules of storage account me, for all its containers:" in result.stderr
