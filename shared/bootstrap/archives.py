@@ -7,6 +7,7 @@ from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports import Archive
+from shared.usecases.byte_gate import READ_BYTES_MAX, ByteGate
 
 
 @dataclass
@@ -15,9 +16,11 @@ class OpenedArchives:
 
     Attributes:
         identity: The cluster of the process.
+        reads: Bounds the bytes of documents in memory, of all archives together.
     """
 
     identity: ClusterIdentity
+    reads: ByteGate = field(default_factory=lambda: ByteGate(READ_BYTES_MAX))
     _opened: dict[str, tuple[ArchiveDestination, Archive]] = field(default_factory=dict)
 
     async def find_cluster(self) -> ArchiveCluster:
@@ -29,12 +32,12 @@ class OpenedArchives:
         known = self._opened.get(name)
         if known is not None and known[0] == destination:
             return known[1]
-        archive = _open(name, destination)
+        archive = _open(name, destination, self.reads)
         self._opened[name] = destination, archive
         return archive
 
 
-def _open(name: str, destination: ArchiveDestination) -> Archive:
+def _open(name: str, destination: ArchiveDestination, reads: ByteGate) -> Archive:
     if destination.webhook is not None:
         from shared.adapters.archive.webhook import WebhookArchive  # noqa: PLC0415 - loads an HTTP client
 
@@ -44,4 +47,4 @@ def _open(name: str, destination: ArchiveDestination) -> Archive:
     from shared.adapters.archive.open_archive import open_archive  # noqa: PLC0415 - loads the clients of the stores
 
     encryption = destination.encryption.model_dump(by_alias=True, exclude_none=True) if destination.encryption else None
-    return open_archive(name, destination.url, encryption)
+    return open_archive(name, destination.url, encryption, reads=reads)

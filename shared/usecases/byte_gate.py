@@ -1,4 +1,4 @@
-"""A gate for bytes: limits how much of the memory of a process the objects take that are being archived."""
+"""A gate for bytes: limits how much of the memory of a process takes what is archived, or read from archives."""
 
 import asyncio
 from collections import deque
@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 ARCHIVE_BYTES_MAX = 64 * 1024 * 1024
 """Default for the bytes of objects and logs that are on the way to an archive at once."""
+
+READ_BYTES_MAX = 48 * 1024 * 1024
+"""Bytes of documents that a process decompresses and parses at once, with their copies; a larger one is read alone."""
 
 
 class ByteGate:

@@ -6,21 +6,29 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 from shared.adapters.archive.codec import (
-    DOCUMENT_BYTES_MAX,
     CodecError,
     compress,
     compress_stream,
     decompress,
     decompress_stream,
+    find_size,
 )
 from shared.adapters.archive.probe import ProbeResult, probe_store
 from shared.adapters.archive.store import FileStore
-from shared.core.archive.document import Document
+from shared.core.archive.document import DOCUMENT_BYTES_MAX, Document
 from shared.core.archive.identity import MARKER, MARKER_BYTES_MAX, Marker
 from shared.core.archive.layout import LAYOUT, ArchiveKey, is_log, parse_key, unquote_part
 from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.ports.archive import Stored, StoredFile
+from shared.usecases.byte_gate import READ_BYTES_MAX, ByteGate
 
+BODIES_BYTES_MAX = 8 * 1024 * 1024
+"""Maximum number of bytes of compressed documents that one archive reads at once; a larger document is read alone."""
+
+SMALL_BODY_BYTES = 256 * 1024
+"""Bytes that are held for a compressed document before it is read; most have some KB. A larger one is read again."""
+
+_COPIES = 3  # of a document while it is decompressed and parsed: the window, the pieces or the parts, and the whole
 _INLINE_BYTES_MAX = 256 * 1024  # compressing that takes about 0.2 ms; more is done in a thread
 _OVERHEAD = 64 * 1024  # what a frame of zstd may add to data that it cannot compress
 _FIX = (
@@ -32,10 +40,20 @@ _log = logging.getLogger("ttl")
 
 
 class StoreArchive:
-    """An archive in a store of files."""
+    """An archive in a store of files.
 
-    def __init__(self, name: str, store: FileStore) -> None:
+    Args:
+        name: Its name in the policy.
+        store: The store.
+        reads: Bounds the bytes of the documents that are decompressed at the same time. A process has one such gate
+            for all of its archives.
+    """
+
+    def __init__(self, name: str, store: FileStore, reads: ByteGate | None = None) -> None:
         self._name, self._store = name, store
+        self._reads = reads or ByteGate(READ_BYTES_MAX)
+        # Each archive has its own gate for bodies, so that a store that hangs delays no other archive.
+        self._bodies = ByteGate(BODIES_BYTES_MAX)
 
     @property
     def name(self) -> str:
@@ -79,14 +97,14 @@ class StoreArchive:
 
     async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         """Store a document, unless its key is stored already; see the port."""
-        data = document.to_bytes()
         try:
-            body = compress(data) if len(data) <= _INLINE_BYTES_MAX else await asyncio.to_thread(compress, data)
-        except OverflowError:
+            data = document.to_bytes()
+        except ValueError as error:
             raise PermanentError(
-                f"archive {self._name}: cannot store {self._store.location(key.path)}: the document has {len(data)} "
-                f"bytes, expected at most {DOCUMENT_BYTES_MAX}; the object is not archived and not deleted"
+                f"archive {self._name}: cannot store {self._store.location(key.path)}: {error}; the object is not "
+                "archived and not deleted"
             ) from None
+        body = compress(data) if len(data) <= _INLINE_BYTES_MAX else await asyncio.to_thread(compress, data)
         try:
             return self._stored(key, await self._store.put(key.path, body, replaces=replaces))
         except KeyError:
@@ -103,18 +121,46 @@ class StoreArchive:
     async def read(self, key: ArchiveKey) -> Document:
         """Read a document and check its digest; see the port."""
         try:
-            body = await self._store.get(key.path, DOCUMENT_BYTES_MAX + _OVERHEAD)
-            is_small = len(body) <= _INLINE_BYTES_MAX
-            document = _parse(body) if is_small else await asyncio.to_thread(_parse, body)
+            document, digest = await self._read(key.path)
         except KeyError:
             raise self._absent(key.path) from None
-        except OverflowError:
-            raise self._damaged(key.path, f"it has more than {DOCUMENT_BYTES_MAX} bytes") from None
         except (CodecError, ValueError) as error:
             raise self._damaged(key.path, str(error).partition("\n")[0]) from None
-        if document.digest != key.digest:
-            raise self._damaged(key.path, f"its digest is {document.digest}, expected {key.digest}")
+        if digest != key.digest:
+            raise self._damaged(key.path, f"its digest is {digest}, expected {key.digest}")
         return document
+
+    async def _read(self, path: str) -> tuple[Document, str]:
+        """Read a document with its digest; its size is checked before it is read, and before it is decompressed.
+
+        Raises:
+            KeyError: Nothing is stored under the path.
+            CodecError: It cannot be decompressed, or has too many bytes.
+            ValueError: It is no document.
+        """
+        try:
+            async with self._bodies.hold(SMALL_BODY_BYTES):
+                return await self._parse(await self._store.get(path, SMALL_BODY_BYTES))
+        except OverflowError:
+            size = (await self._store.head(path)).size
+        if size > DOCUMENT_BYTES_MAX + _OVERHEAD:
+            raise CodecError(f"it has {size} bytes, expected at most {DOCUMENT_BYTES_MAX + _OVERHEAD}")
+        try:
+            async with self._bodies.hold(size):
+                return await self._parse(await self._store.get(path, size))
+        except OverflowError:
+            where = self._store.location(path)
+            raise TryLaterError(f"archive {self._name}: {where} was replaced while it was read") from None
+
+    async def _parse(self, body: bytes) -> tuple[Document, str]:
+        """Decompress and parse a document.
+
+        After the gate is passed, the caller gets the document with no other task in between. So a caller that awaits
+        nothing before it drops the document has it alone in memory.
+        """
+        size = find_size(body)
+        async with self._reads.hold(_COPIES * size):
+            return _parse(body) if size <= _INLINE_BYTES_MAX else await asyncio.to_thread(_parse, body)
 
     async def put_log(self, path: str, chunks: AsyncIterator[bytes]) -> int:
         """Store a log in a stream; see the port."""
@@ -191,8 +237,9 @@ class StoreArchive:
         return DamagedDocumentError(f"archive {self._name}: {where} is damaged: {problem}; {_FIX}")
 
 
-def _parse(body: bytes) -> Document:
-    return Document.parse(decompress(body))
+def _parse(body: bytes) -> tuple[Document, str]:
+    document = Document.parse(decompress(body))
+    return document, document.digest
 
 
 def _parse_key(path: str) -> ArchiveKey | None:

@@ -137,7 +137,10 @@ class FolderFiles:
         with self.open(path) as file:
             if os.fstat(file.fileno()).st_size > limit:
                 raise OverflowError
-            return file.read()
+            data = file.read(limit + 1)  # it may have grown
+        if len(data) > limit:
+            raise OverflowError
+        return data
 
     def open(self, path: str) -> IO[bytes]:
         """Open a file to read it.

@@ -15,6 +15,7 @@ from shared.adapters.archive.folder import FolderStore
 from shared.adapters.archive.store import FileStore
 from shared.core.archive.destination import AZ, FILE, GS, MEMORY, S3, Destination, parse_destination
 from shared.errors import PermanentError
+from shared.usecases.byte_gate import ByteGate
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config
@@ -30,7 +31,12 @@ _RETRIES_SECONDS = 15.0
 
 
 def open_archive(
-    name: str, url: str, encryption: Mapping[str, str] | None = None, *, for_tests: bool = False
+    name: str,
+    url: str,
+    encryption: Mapping[str, str] | None = None,
+    *,
+    reads: ByteGate | None = None,
+    for_tests: bool = False,
 ) -> StoreArchive:
     """Open an archive; neither a request is sent nor a folder made before its first use.
 
@@ -38,15 +44,16 @@ def open_archive(
         name: The name of the archive in the policy; it is a part of every error.
         url: `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, with options.
         encryption: `sse` (`AES256`, `aws:kms` or `aws:kms:dsse`) and `kmsKeyId`, for S3 only.
+        reads: Bounds the bytes of documents in memory; by default the archive has its own gate.
         for_tests: Whether `memory:` is allowed: documents that end with the process.
 
     Raises:
         PermanentError: The URL or the encryption is invalid.
     """
     if for_tests and url == f"{MEMORY}:":
-        return StoreArchive(name, BucketStore(name, Destination(MEMORY, "tests", ""), MemoryStore()))
+        return StoreArchive(name, BucketStore(name, Destination(MEMORY, "tests", ""), MemoryStore()), reads)
     try:
-        return StoreArchive(name, _open_store(name, parse_destination(url), encryption or {}))
+        return StoreArchive(name, _open_store(name, parse_destination(url), encryption or {}), reads)
     except (ValueError, BaseError) as error:
         problem = str(error).partition("\n")[0]
         raise PermanentError(f"archive {name}: {problem}; correct the archive in the policy") from None

@@ -17,6 +17,9 @@ from shared.errors import DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
 from shared.ports.archive import Stored
 
+CHILDREN_BYTES_MAX = 256 * 1024 * 1024
+"""Maximum number of bytes of the children of one object that a command has in memory at once."""
+
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _OTHER_NUMBER = re.compile(
     r"[-+]?0o[0-7_]+|[-+]?0b[01_]+|[-+]?[0-9_.]+[eE][-+]?[0-9]+|[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"
@@ -73,12 +76,12 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
     """Read the children that were archived with an object.
 
     Raises:
-        TtlError: One of them cannot be read or is none, or there are too many.
+        TtlError: One of them cannot be read or is none, or there are too many, or they are too large.
     """
     keys = document.record.children
     if len(keys) > CHILDREN_MAX:
         raise TtlError(f"expected at most {CHILDREN_MAX} children, got {len(keys)}: restore them one by one")
-    children = []
+    children, size = [], 0
     for path in keys:
         try:
             key = parse_key(path)
@@ -86,6 +89,7 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
             raise DamagedDocumentError(f"archive {source.name}: {parent.path} is damaged: {error}") from None
         child = await read_stored(source, key)
         children.append(child)
+        size = _check_size(size + len(child.text))
         if (key.cluster, key.namespace) != (parent.cluster, parent.namespace):
             raise DamagedDocumentError(f"archive {source.name}: {key.path} is not a child of {parent.path}")
     family = {parent.uid, *(ref_of(child.obj).uid for child in children)}
@@ -96,6 +100,12 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
             problem = f"{ref_of(child.obj)} is not a child of {parent.path}"
             raise DamagedDocumentError(f"archive {source.name}: {problem}")
     return children
+
+
+def _check_size(size: int) -> int:
+    if size > CHILDREN_BYTES_MAX:
+        raise TtlError(f"expected at most {CHILDREN_BYTES_MAX} bytes of children, got more: restore them one by one")
+    return size
 
 
 def origin_of(key: ArchiveKey, document: Document) -> SourceCluster:

@@ -16,7 +16,18 @@ from pydantic.alias_generators import to_camel
 
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.layout import parse_key
+from shared.core.jsontext import check_json, parse_json
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
+
+OBJECT_BYTES_MAX = 16 * 1024 * 1024
+"""Maximum number of bytes of an object in a document: as many as one answer of the API server may have. etcd stores
+objects of about 1.5 MB."""
+
+RECORD_BYTES_MAX = 16 * 1024 * 1024
+"""Maximum number of bytes of the line about the archiving, which names up to 20,000 children and their logs."""
+
+DOCUMENT_BYTES_MAX = RECORD_BYTES_MAX + 1 + OBJECT_BYTES_MAX
+"""Maximum number of bytes of a document before compression."""
 
 _Instant = Annotated[
     datetime,
@@ -113,25 +124,48 @@ class Document:
 
     @property
     def obj(self) -> dict[str, Any]:
-        """The object."""
-        found: dict[str, Any] = json.loads(self.text)
+        """The object.
+
+        Raises:
+            JsonLimitError: It is nested too deeply, or has too many values.
+            ValueError: The text is not JSON.
+        """
+        found: dict[str, Any] = parse_json(self.text)
         return found
 
     def to_bytes(self) -> bytes:
-        """Both parts, before compression."""
-        return self.record.model_dump_json(by_alias=True).encode() + b"\n" + self.text
+        """Both parts, before compression.
+
+        Raises:
+            ValueError: One of them is too large to be read back.
+        """
+        line = self.record.model_dump_json(by_alias=True).encode()
+        _check_sizes(len(line), len(self.text))
+        return line + b"\n" + self.text
 
     @classmethod
     def parse(cls, data: bytes) -> "Document":
         """Read both parts.
 
         Raises:
-            ValueError: The data has another form.
+            ValueError: The data has another form, or a part of it is larger than its limit.
         """
-        line, separator, text = data.partition(b"\n")
-        if not separator:
+        end = data.find(b"\n")
+        if end < 0:
             raise ValueError("expected a line about the archiving, and the object in the next line")
-        return cls(Record.model_validate_json(line), text)
+        _check_sizes(end, len(data) - end - 1)
+        line = data[:end]
+        check_json(line)
+        return cls(Record.model_validate_json(line), data[end + 1 :])
+
+
+def _check_sizes(record: int, text: int) -> None:
+    for what, size, most in (
+        ("the line about the archiving", record, RECORD_BYTES_MAX),
+        ("the object", text, OBJECT_BYTES_MAX),
+    ):
+        if size > most:
+            raise ValueError(f"{what} has {size} bytes, expected at most {most}")
 
 
 def canonical(obj: Any) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 from shared.core.archive.cluster import parse_cluster_part
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
+from shared.core.jsontext import JsonLimitError
 from shared.core.objects import get_text, ref_of
 
 
@@ -18,7 +19,9 @@ def find_damage(key: ArchiveKey, document: Document) -> str:
         return f"its digest is {document.digest}, expected {key.digest}"
     try:
         obj: Any = document.obj
-    except (ValueError, RecursionError):
+    except JsonLimitError as error:
+        return f"its object is not read: {error}"
+    except ValueError:
         return "its object is not JSON"
     if not isinstance(obj, dict):
         return "its object is not a JSON object"

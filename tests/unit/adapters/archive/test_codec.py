@@ -8,13 +8,14 @@ import tracemalloc
 import pytest
 
 from shared.adapters.archive.codec import (
-    DOCUMENT_BYTES_MAX,
     CodecError,
     compress,
     compress_stream,
     decompress,
     decompress_stream,
+    find_size,
 )
+from shared.core.archive.document import DOCUMENT_BYTES_MAX
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -46,29 +47,53 @@ def test_compressor_is_used_again_in_each_thread():
     assert found == [{expected}] * 4
 
 
-def test_document_over_the_limit_is_rejected():
-    with pytest.raises(OverflowError):
-        compress(bytes(DOCUMENT_BYTES_MAX + 1))
-    assert len(decompress(compress(bytes(DOCUMENT_BYTES_MAX)))) == DOCUMENT_BYTES_MAX
+def test_document_of_the_largest_size_is_decompressed():
+    frame = compress(bytes(DOCUMENT_BYTES_MAX))
+    assert find_size(frame) == DOCUMENT_BYTES_MAX
+    assert len(decompress(frame)) == DOCUMENT_BYTES_MAX
 
 
-def test_bomb_is_rejected_in_bounded_memory():
-    bomb = zstd.compress(bytes(4 * DOCUMENT_BYTES_MAX))
+def in_a_stream(size):
+    """A frame without its size, as from a pipe."""
+    compressor = zstd.ZstdCompressor()
+    return compressor.compress(bytes(size)) + compressor.flush()
+
+
+@pytest.mark.parametrize(("make", "copies"), [(lambda size: zstd.compress(bytes(size)), 0.1), (in_a_stream, 2.5)])
+def test_bomb_is_rejected_in_bounded_memory(make, copies):
+    bomb = make(4 * DOCUMENT_BYTES_MAX)
     assert len(bomb) < 20_000
     tracemalloc.start()
     try:
         with pytest.raises(CodecError, match=f"more than {DOCUMENT_BYTES_MAX} bytes"):
             decompress(bomb)
-        assert tracemalloc.get_traced_memory()[1] < 2.5 * DOCUMENT_BYTES_MAX
+        assert tracemalloc.get_traced_memory()[1] < copies * DOCUMENT_BYTES_MAX
     finally:
         tracemalloc.stop()
 
 
-def test_frame_with_a_huge_window_is_rejected():
-    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+async def test_document_without_its_size_is_decompressed_within_the_limit():
+    frame = in_a_stream(5_000)
+    assert find_size(frame) == DOCUMENT_BYTES_MAX
+    assert decompress(frame) == bytes(5_000)
+
+
+@pytest.mark.parametrize("claimed", [100_000, 69_000])
+def test_document_of_another_size_than_its_header_says_is_damaged(claimed):
+    frame = bytearray(zstd.compress(bytes(70_000)))
+    at = frame.find((70_000).to_bytes(4, "little"))
+    frame[at : at + 4] = claimed.to_bytes(4, "little")
+    with pytest.raises(CodecError, match="not a zstd frame"):
+        decompress(bytes(frame))
+
+
+async def test_frame_with_a_huge_window_is_rejected():
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
     frame = compressor.compress(b"x" * 100) + compressor.compress(b"y" * 100) + compressor.flush()
     with pytest.raises(CodecError):
         decompress(frame)
+    with pytest.raises(CodecError):
+        [chunk async for chunk in decompress_stream(chunked(frame, 700))]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from shared.adapters.archive.codec import compress
 from shared.adapters.archive.open_archive import open_archive
 from shared.cli.archive import source
 from shared.cli.main import main
-from shared.core.archive.document import Document, Record, canonical
+from shared.core.archive.document import OBJECT_BYTES_MAX, Document, Record, canonical, digest_of
+from shared.core.jsontext import JSON_VALUES_MAX
 from shared.errors import TryLaterError
 from tests.builders import NOW, job
 from tests.listed_archives import ListedArchive, key_of
@@ -72,6 +74,32 @@ def test_verify_fails_if_a_document_is_damaged(run: Run, store: Callable[..., Pa
     assert summary == "2 documents verified, 1 damaged"
     (reported,) = json.loads(run("verify", "job", "-n", "ci", "-o", "json").stdout)["damaged"]
     assert (reported["name"], "damaged" in reported["problem"]) == ("build-42", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (lambda: b"[" * 400 + b"]" * 400, "nested too deeply: expected at most 150 levels"),
+        (lambda: b'{"x":[%s0]}' % (b"0," * JSON_VALUES_MAX), f"expected JSON of at most {JSON_VALUES_MAX} values"),
+        (lambda: b" " * (OBJECT_BYTES_MAX + 1), f"expected at most {OBJECT_BYTES_MAX}"),
+    ],
+    ids=["deep", "many-values", "large"],
+)
+def test_document_beyond_a_limit_is_damaged(run: Run, folder: Path, text: Callable[[], bytes], problem: str) -> None:
+    """The digest in its key is right, so that only the limits find it."""
+    obj = text()
+    key = key_of(job(), digest_of(obj), cluster="default", day=NOW.date())
+    path = folder / key.path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(compress(Record(archived_at=NOW).model_dump_json(by_alias=True).encode() + b"\n" + obj))
+    result = run("verify", "-n", "ci")
+    assert (result.exit_code, "1 document verified, 1 damaged" in result.stdout) == (1, True)
+    assert problem in " ".join(result.stdout.split())
+    got = run("get", "job/build-42", "-n", "ci")
+    assert got.exit_code == 1
+    assert problem in " ".join(got.output.split())
+    assert "Traceback" not in got.output
+    assert path.exists()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 
 from shared.core.archive.document import Document, digest_of
 from shared.core.archive.verify import find_damage
+from shared.core.jsontext import JSON_VALUES_MAX
 from tests.contract.archives import make
 
 
@@ -41,6 +42,19 @@ def test_document_of_another_cluster_is_named(part, is_damaged):
     record = document.record.model_copy(update={"cluster_id": "3f2c1a9b-0d3e-4f5a-8b6c-1d2e3f405162"})
     found = find_damage(replace(key, cluster=part), Document(record, document.text))
     assert ("its record names the cluster with id 3f2c1a9b-" in found) == is_damaged
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b'{"x":%s%s}' % (b"[" * 400, b"]" * 400), "its object is not read: nested too deeply"),
+        (b'{"x":[%s0]}' % (b"0," * JSON_VALUES_MAX), "its object is not read: expected JSON of at most"),
+    ],
+    ids=["deep", "many-values"],
+)
+def test_object_beyond_the_limits_of_json_is_named(text, problem):
+    key, document = make()
+    assert problem in find_damage(replace(key, digest=digest_of(text)), Document(document.record, text))
 
 
 @pytest.mark.parametrize("text", [b"not JSON", b"[]", b"\xff", b"[" * 100_000])
