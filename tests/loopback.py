@@ -43,6 +43,25 @@ async def answering_with(
             await connections.close()
 
 
+def answering_without_end(
+    status: int = 200,
+) -> tuple[Callable[[web.Request], Awaitable[web.StreamResponse]], list[int]]:
+    """A handler whose answers have 64 MiB, and the number of bytes that each of them has sent: a client may hang up."""
+    sent: list[int] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        sent.append(0)
+        with suppress(ConnectionError):
+            for _ in range(1024):
+                await response.write(b" " * 65_536)
+                sent[-1] += 65_536
+        return response
+
+    return handle, sent
+
+
 class _Connections:
     """The accepted connections, each with the task that makes its transport, for TLS by a handshake.
 

@@ -1,4 +1,4 @@
-"""What the HTTP clients of this project refuse, as middlewares of aiohttp: redirects, and repeated requests.
+"""What the HTTP clients of this project refuse: redirects, repeated requests, and long bodies.
 
 Tokens and payloads go to the configured address only. aiohttp repeats a DELETE whose connection was dropped, at any
 later time; a request with `Unrepeated` is sent at most once.
@@ -15,6 +15,9 @@ from shared.errors import PermanentError, TryLaterError
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
+UNCOMPRESSED: Mapping[str, str] = {"Accept-Encoding": "identity"}
+"""Headers of a session with `auto_decompress=False`: so an answer takes no more memory than its bytes."""
+
 _REDIRECTS = frozenset(
     {
         HTTPStatus.MOVED_PERMANENTLY,
@@ -27,6 +30,25 @@ _REDIRECTS = frozenset(
 
 _SHOWN_MAX = 300
 """Maximum length of an origin in a message, since a server selects it."""
+
+
+async def read_up_to(bytes_max: int, response: "ClientResponse") -> tuple[bytes, bool]:
+    """Return a body, or its first bytes, and whether it is complete. If it is not, the connection is dropped.
+
+    Args:
+        bytes_max: How many bytes are read at most; a last chunk of the transport may be longer, and is cut.
+        response: The answer.
+    """
+    if response.content.is_eof():  # a small body has usually arrived with the headers: no turn of the loop is needed
+        whole = response.content.read_nowait()
+        return whole[:bytes_max], len(whole) <= bytes_max
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > bytes_max:
+            response.close()
+            return bytes(body[:bytes_max]), False
+    return bytes(body), True
 
 
 class RedirectError(PermanentError):

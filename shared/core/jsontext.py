@@ -75,7 +75,7 @@ def _fast_decoder() -> tuple[Callable[[bytes | str], Any], tuple[type[Exception]
 
 def _parse_any(text: bytes | str) -> Any:
     try:
-        return json.loads(text if isinstance(text, str) else text.decode())
+        return json.loads(text if isinstance(text, str) else text.decode())  # noqa: TID251 - checked before
     except RecursionError:
         raise _too_deep() from None
 

@@ -47,7 +47,7 @@ class _HeldPage:
         return cls(objects, about, page.read_at, page.resource_version, page.unreadable)
 
     def read(self, token: str) -> TargetPage:
-        objects = json.loads(zlib.decompress(self.objects))
+        objects = json.loads(zlib.decompress(self.objects))  # noqa: TID251 - written by `of`
         targets = [Target(obj, *about) for obj, about in zip(objects, self.about, strict=True)]
         return TargetPage(targets, self.read_at, token, self.resource_version, self.unreadable)
 

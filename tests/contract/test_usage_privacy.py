@@ -4,6 +4,7 @@ from base64 import b64encode
 
 import pytest
 
+from shared.adapters import http_client
 from shared.adapters.kubernetes import bodies
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.metadata_tables import TABLE
@@ -27,7 +28,7 @@ FORMS = (CANARY, b64encode(CANARY))
 def recorded(monkeypatch):
     """The requests of this process, and the bytes of their answers."""
     requests, answers = [], []
-    request, read = ApiServer.request, bodies._read_up_to
+    request, read = ApiServer.request, http_client.read_up_to
 
     async def recording(self, method, path, **options):
         requests.append((method, path, options.get("accept", "application/json")))
@@ -39,7 +40,7 @@ def recorded(monkeypatch):
         return body, is_whole
 
     monkeypatch.setattr(ApiServer, "request", recording)
-    monkeypatch.setattr(bodies, "_read_up_to", reading)
+    monkeypatch.setattr(bodies, "read_up_to", reading)
     return requests, answers
 
 

@@ -11,12 +11,14 @@ from typing import Any
 import certifi
 import jwt
 import pytest
+from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 
 from shared.adapters.auth import callers as callers_module
 from shared.adapters.auth.callers import (
     FETCH_SECONDS,
     KEPT_SECONDS,
+    KEYS_BYTES_MAX,
     KEYS_PAUSE_SECONDS,
     RETRY_SECONDS,
     ApiServerIssuer,
@@ -31,7 +33,7 @@ from shared.bootstrap.admission import build_admission
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
 from tests.issuers import AUDIENCE, DISCOVERY, OTHER, SIGNER, SUBJECT, LoopbackIssuer, Signer
-from tests.loopback import answering_with, elsewhere
+from tests.loopback import answering_with, answering_without_end, elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -357,3 +359,20 @@ async def test_settings_without_callers_have_no_admission():
 async def test_incomplete_caller_settings_are_rejected(environment, words):
     with pytest.raises(SettingsError, match=f"^{words}"):
         build_admission(read_settings(environment=environment))
+
+
+async def test_answer_of_an_issuer_without_end_is_read_up_to_its_limit():
+    handle, sent = answering_without_end()
+    async with answering_with(handle) as url:
+        with pytest.raises(TryLaterError, match=f"at most {KEYS_BYTES_MAX} bytes"):
+            await Keys(Issuer(url)).get("one")
+    assert KEYS_BYTES_MAX <= sent[0] < 32 * 1024 * 1024
+
+
+async def test_answer_of_an_issuer_that_is_nested_too_deeply_is_an_outage():
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(body=b"[" * 100_000)
+
+    async with answering_with(handle) as url:
+        with pytest.raises(TryLaterError, match="nested too deeply"):
+            await Keys(Issuer(url)).get("one")

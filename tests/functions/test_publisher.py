@@ -1,6 +1,7 @@
 """Published events, as a Broker receives and answers them."""
 
 import asyncio
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -8,11 +9,11 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.events.cloudevents import parse_event
-from shared.adapters.events.publisher import HttpPublisher, bound_token
+from shared.adapters.events.publisher import PUBLISH_ANSWER_BYTES_MAX, HttpPublisher, bound_token
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Purpose, Timer
 from tests.functions.wire import FIRED, timer
-from tests.loopback import answering_with, elsewhere
+from tests.loopback import answering_with, answering_without_end, elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -184,3 +185,16 @@ async def test_message_with_an_unprintable_id_is_not_sent(broker, publisher):
     with pytest.raises(EventError, match="id: expected printable text"):
         await publisher.publish(message)
     assert broker.received == []
+
+
+@pytest.mark.parametrize(("status", "error"), [(202, None), (400, PermanentError), (503, TryLaterError)])
+async def test_answer_without_end_is_read_up_to_its_limit(status, error):
+    handle, sent = answering_without_end(status)
+    async with answering_with(handle) as url:
+        publisher = HttpPublisher(url, source="/test")
+        try:
+            with pytest.raises(error) if error else nullcontext():
+                await publisher.publish(MESSAGE)
+        finally:
+            await publisher.close()
+    assert PUBLISH_ANSWER_BYTES_MAX <= sent[0] < 32 * 1024 * 1024  # the buffers of both sockets have some MiB

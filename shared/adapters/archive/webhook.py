@@ -19,7 +19,7 @@ import aiohttp
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, event_of, parse_event, parse_message, to_http
-from shared.adapters.http_client import refuse_redirects
+from shared.adapters.http_client import UNCOMPRESSED, read_up_to, refuse_redirects
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
 from shared.core.objects import ObjectRef, format_instant, printable
@@ -66,9 +66,8 @@ class WebhookArchive:
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=WEBHOOK_SECONDS_MAX, sock_connect=5)
-        plain = {"Accept-Encoding": "identity"}  # a compressed answer has no bound
         return aiohttp.ClientSession(
-            timeout=timeout, middlewares=(refuse_redirects,), headers=plain, auto_decompress=False
+            timeout=timeout, middlewares=(refuse_redirects,), headers=UNCOMPRESSED, auto_decompress=False
         )
 
     async def close(self) -> None:
@@ -106,7 +105,7 @@ class WebhookArchive:
         headers, body = to_http(event_of(request, source=f"ttl-after-finished/{key.cluster}"))
         try:
             async with self._session.post(self._url, data=body, headers=headers) as response:
-                answer = await _read(response)
+                answer, _ = await read_up_to(EVENT_BYTES_MAX + 1, response)  # one byte more is no event
                 status = response.status
                 given = {name.lower(): value for name, value in response.headers.items()}
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -200,13 +199,3 @@ class WebhookArchive:
 
     def _refused(self, action: str) -> PermanentError:
         return PermanentError(f"archive {self._name}: cannot {action}: a webhook only stores; ask the archiver itself")
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Read an answer to its end, or one byte more than an event may have: `read(n)` returns what has arrived."""
-    answer = bytearray()
-    async for chunk in response.content.iter_any():
-        answer += chunk[: EVENT_BYTES_MAX + 1 - len(answer)]
-        if len(answer) > EVENT_BYTES_MAX:
-            break
-    return bytes(answer)

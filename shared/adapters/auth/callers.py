@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import jwt
 
-from shared.adapters.http_client import RedirectError, refuse_redirects
+from shared.adapters.http_client import UNCOMPRESSED, RedirectError, read_up_to, refuse_redirects
+from shared.core.jsontext import parse_json
 from shared.core.objects import quote
 from shared.errors import EventError, TryLaterError
 
@@ -43,6 +44,9 @@ RETRY_SECONDS = 1.0
 """Minimum time before a fetch that failed is repeated: a Broker gives up after some seconds."""
 
 FETCH_SECONDS = 3.0
+
+KEYS_BYTES_MAX = 1024 * 1024
+"""Maximum number of bytes of an answer of an issuer; a key has some 500."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +211,8 @@ class Callers:
 def _session(context: ssl.SSLContext, token: str = "") -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=context),
-        headers={"Authorization": f"Bearer {token}"} if token else {},
+        headers={**UNCOMPRESSED, **({"Authorization": f"Bearer {token}"} if token else {})},
+        auto_decompress=False,
         timeout=aiohttp.ClientTimeout(total=FETCH_SECONDS),
         raise_for_status=True,
         middlewares=(refuse_redirects,),
@@ -215,9 +220,12 @@ def _session(context: ssl.SSLContext, token: str = "") -> aiohttp.ClientSession:
 
 
 async def _read(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    """GET a JSON object. Redirects are not followed: only the configured address is asked."""
+    """GET a JSON object of any media type. Redirects are not followed: only the configured address is asked."""
     async with session.get(url) as response:
-        found = await response.json(content_type=None)  # accept application/jwk-set+json and other types
+        answer, is_whole = await read_up_to(KEYS_BYTES_MAX, response)
+    if not is_whole:
+        raise ValueError(f"{url}: expected an answer of at most {KEYS_BYTES_MAX} bytes, got a larger one")
+    found = parse_json(answer)
     if not isinstance(found, dict):
         raise TypeError(f"{url}: expected a JSON object, got {quote(found)}")
     return found

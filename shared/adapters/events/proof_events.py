@@ -17,6 +17,6 @@ def with_proof(event: Event, proof: Proof) -> Event:
 def parse_proof(event: Event) -> Proof | None:
     """Return the proof of the decision about the object of an event; None without one that can be read."""
     try:
-        return Proof.read(json.loads(event.extensions.get(_ATTRIBUTE, "null")))
+        return Proof.read(json.loads(event.extensions.get(_ATTRIBUTE, "null")))  # noqa: TID251 - a short header
     except (ValueError, RecursionError):
         return None

@@ -9,7 +9,7 @@ import aiohttp
 
 from shared.adapters.auth.token_text import is_token
 from shared.adapters.events.cloudevents import Event, event_of, to_http
-from shared.adapters.http_client import refuse_redirects
+from shared.adapters.http_client import UNCOMPRESSED, read_up_to, refuse_redirects
 from shared.core.traceparent import TRACEPARENT
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
@@ -22,6 +22,10 @@ CONNECT_SECONDS_MAX = 10.0
 TOKEN_FILE = Path("/oidc/token")
 """The file with the token for the Broker, which the kubelet renews; also where a ContainerSource mounts its own."""
 
+PUBLISH_ANSWER_BYTES_MAX = 64 * 1024
+"""Bytes that are read of an answer: the status is the result, and a complete answer keeps the connection usable."""
+
+_SHOWN_BYTES = 200  # of an answer, in an error
 _RETRYABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -76,7 +80,13 @@ class HttpPublisher:
         timeout = aiohttp.ClientTimeout(total=self._seconds_max, sock_connect=CONNECT_SECONDS_MAX)
         # A followed redirect becomes a GET, and the 200 of a login page would count as accepted by the Broker.
         connector = aiohttp.TCPConnector(limit=0)
-        return aiohttp.ClientSession(connector=connector, timeout=timeout, middlewares=(refuse_redirects,))
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=timeout,
+            middlewares=(refuse_redirects,),
+            headers=UNCOMPRESSED,
+            auto_decompress=False,
+        )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -101,10 +111,11 @@ class HttpPublisher:
             headers["authorization"] = f"Bearer {token}"
         try:
             async with self._session.post(self._sink, data=body, headers=headers) as response:
-                status, text = response.status, await response.text(errors="replace")
+                status, (answer, _) = response.status, await read_up_to(PUBLISH_ANSWER_BYTES_MAX, response)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise TryLaterError(f"cannot publish to {self._sink}: {error or type(error).__name__}") from None
+        text = answer[:_SHOWN_BYTES].decode(errors="replace")
         if status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise TryLaterError(f"{self._sink} answered {status}: {text[:200]}")
+            raise TryLaterError(f"{self._sink} answered {status}: {text}")
         if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise PermanentError(f"{self._sink} refused {event.type} with {status}: {text[:200]}")
+            raise PermanentError(f"{self._sink} refused {event.type} with {status}: {text}")

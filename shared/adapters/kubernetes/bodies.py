@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import aiohttp
 
+from shared.adapters.http_client import read_up_to
 from shared.adapters.kubernetes.refusals import TooLargeError, UnreadableError
 from shared.core.jsontext import (
     JSON_DEPTH_MAX,
@@ -77,7 +78,7 @@ async def read_json(response: aiohttp.ClientResponse) -> Any:
         UnreadableError: The JSON is nested too deeply, or has too many values.
         TooLargeError: The answer has more than `ANSWER_BYTES_MAX` bytes.
     """
-    body, is_whole = await _read_up_to(ANSWER_BYTES_MAX, response)
+    body, is_whole = await read_up_to(ANSWER_BYTES_MAX, response)
     if not is_whole:
         raise TooLargeError(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, got a larger one")
     try:
@@ -96,7 +97,7 @@ async def read_outcome(response: aiohttp.ClientResponse) -> Any:
     """
     if response.status >= HTTPStatus.MULTIPLE_CHOICES:
         return await read_json(response)
-    body, _ = await _read_up_to(ANSWER_BYTES_MAX, response)
+    body, _ = await read_up_to(ANSWER_BYTES_MAX, response)
     return {} if body.lstrip()[:1] == b"{" else _words(body)
 
 
@@ -126,7 +127,7 @@ class ListReader:
         """
         self.unread.clear()
         bytes_max = ANSWER_BYTES_MAX if self.is_single else self.bytes_max
-        body, is_whole = await _read_up_to(bytes_max, response)
+        body, is_whole = await read_up_to(bytes_max, response)
         self.is_large = len(body) > LARGE_BYTES or (len(body) > LARGE_VALUES and count_at_most(body) > LARGE_VALUES)
         problem = f"expected an answer of at most {bytes_max} bytes, got a larger one"
         try:
@@ -161,20 +162,6 @@ class ListReader:
     def _upper(self, item: bytes) -> dict[str, Any]:
         keys = (b"metadata",) if self.items == "items" else (b"object", b"metadata")
         return upper(item, *keys)
-
-
-async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-    """Return a body, or its first bytes, and whether it is complete."""
-    if response.content.is_eof():  # a small body has usually arrived with the headers: no turn of the loop is needed
-        whole = response.content.read_nowait()
-        return whole[:bytes_max], len(whole) <= bytes_max
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > bytes_max:
-            response.close()
-            return bytes(body[:bytes_max]), False
-    return bytes(body), True
 
 
 def upper(text: bytes, *keys: bytes) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The proof and the trace of a timer in the JSON that an engine stores: fields that an earlier version ignores."""
 
-import json
 from typing import Any, NamedTuple
 
+from shared.core.jsontext import parse_json
 from shared.core.traceparent import TRACEPARENT, find_traceparent
 from shared.messages import Proof, Timer
 
@@ -34,7 +34,7 @@ def find_extras(stored: str) -> Extras:
     Raises:
         ValueError: The text is not JSON.
     """
-    return read_extras(json.loads(stored)) if _PROOF in stored or _TRACEPARENT in stored else Extras()
+    return read_extras(parse_json(stored)) if _PROOF in stored or _TRACEPARENT in stored else Extras()
 
 
 def read_extras(fields: dict[str, Any]) -> Extras:

@@ -82,7 +82,7 @@ def _may_be_deeper(text: str) -> bool:
 def _load(text: str, place: str) -> Iterator[Any]:
     if text.lstrip().startswith("{"):
         try:
-            document = json.loads(text, object_pairs_hook=_unique, parse_constant=_reject)
+            document = json.loads(text, object_pairs_hook=_unique, parse_constant=_reject)  # noqa: TID251 - a file of the operator
         except ValueError:  # YAML may begin with a bracket too, and its parser names the line of an error
             yield from _load_yaml(text, place)
         else:

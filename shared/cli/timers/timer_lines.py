@@ -9,6 +9,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from shared.core.jsontext import parse_json
 from shared.core.traceparent import TRACEPARENT
 from shared.errors import TtlError
 from shared.messages import Timer
@@ -88,7 +89,7 @@ def _check_end(found: dict[str, object], count: int, place: str, file: IO[bytes]
 
 def _parse(line: bytes, place: str) -> dict[str, object]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -5,7 +5,6 @@ answer, which takes half of the processor time.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from shared.core.jsontext import parse_json
 from shared.errors import EventError, TryLaterError
 
 UNANSWERED_MAX = 1_024
@@ -107,8 +107,13 @@ class Acks:
                 token, AbsentJetStreamError("no NATS server answers for JetStream, or for the stream of the timers")
             )
             return
-        answer = json.loads(message.data)
-        if "error" in answer:
+        try:
+            answer = parse_json(message.data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            self._end(token, TryLaterError(f"NATS: expected an answer of JetStream, got {message.data[:100]!r}"))
+        elif "error" in answer:
             self._end(token, _error_of(answer["error"]))
         elif waiting := self._waiting.pop(token, None):
             self._free.release()

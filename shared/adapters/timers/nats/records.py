@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from shared.adapters.timers.stored_extras import read_extras, with_extras
+from shared.core.jsontext import parse_json
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds
 from shared.errors import EventError
@@ -75,7 +76,7 @@ def timer_of(body: bytes) -> Timer:
         ValueError: Another program wrote the message.
     """
     try:
-        fields: dict[str, Any] = json.loads(body)
+        fields: dict[str, Any] = parse_json(body)
         # An unknown purpose is from a later version: the timer is delivered as it was set.
         purpose = cast(Purpose, _PURPOSES.get(fields["purpose"], fields["purpose"]))
         proof, traceparent = read_extras(fields)
@@ -87,7 +88,7 @@ def timer_of(body: bytes) -> Timer:
             proof=proof,
             traceparent=traceparent,
         )
-    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"expected a timer, got {body[:100]!r}") from error
 
 

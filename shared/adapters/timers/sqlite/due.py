@@ -14,6 +14,7 @@ from typing import Protocol
 
 from shared.adapters.timers.places import Share, share_of
 from shared.adapters.timers.sqlite.store import COLUMNS, FOREVER_US, Position, StoredTimer
+from shared.core.jsontext import parse_json
 from shared.core.objects import ObjectRef
 
 SCANNED_ROWS = 2_048
@@ -130,7 +131,7 @@ def _place(row: tuple[int, int, str]) -> tuple[int, Share]:
 def _share_in(head: str) -> Share:
     """Return the share of a stored reference; empty if another program wrote it: then its delivery fails alone."""
     try:
-        found = json.loads(f"{head.removesuffix(',')}}}")
+        found = parse_json(f"{head.removesuffix(',')}}}")
         return share_of(ObjectRef(found["api_version"], found["kind"], found["namespace"], "", ""))
     except (ValueError, KeyError, TypeError):
         return "", ""

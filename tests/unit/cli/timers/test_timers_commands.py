@@ -190,6 +190,7 @@ def test_import_of_a_wrong_line_names_it_and_sets_nothing(
 
 CUT = {
     "nothing": (lambda _: [], "line 1: expected a JSON object"),
+    "deep": (lambda lines: ["[" * 60_000, *lines], "line 1: expected a JSON object"),
     "no header": (lambda lines: lines[1:], "line 1: format: expected"),
     "newer": (lambda lines: [lines[0].replace("1}", "2}"), *lines[1:]], "line 1: version: expected 1, got 2"),
     "no end": (lambda lines: lines[:-1], "line 28: expected a timer or the count, got the end"),
