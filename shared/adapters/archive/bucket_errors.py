@@ -16,10 +16,14 @@ from obstore.exceptions import BaseError
 from shared.core.archive.destination import AZ, GS, Destination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 
+ERROR_CHARACTERS_MAX = 16 * 1024
+"""Maximum number of characters of an error that are looked at: the client puts the whole answer of a server into it."""
+
 BUCKET_ERRORS = (BaseError, OSError, ValueError)
 """What obstore raises."""
 
-_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_ANSWER = "non-2xx status code: "
+_STATUS = re.compile(_ANSWER + r"(\d{3})")
 _CODE = re.compile(r"<Code>([\w.-]{1,80})</Code>")
 _DELETE_CODE = re.compile(r"DeleteObjects request failed for key .*\(code: ([\w.-]{1,80})\)\s*$", re.DOTALL)
 _MESSAGE = re.compile(r"<Message>([^<\n\\]{1,300})")
@@ -91,7 +95,7 @@ def convert_bucket_error(error: Exception, what: str, destination: Destination) 
     """
     answer = _answer(error)
     credentials = _CREDENTIALS.get(destination.scheme, _S3_CREDENTIALS)
-    if _AT_IDENTITY.search(_head(error)):
+    if _AT_IDENTITY.search(_request(error)):
         said = f" (it answered {answer.status})" if answer.status else ""
         problem = f"no credentials: none are set, and the identity service gave none{said}; expected {credentials}"
         return TryLaterError(f"{what}: {problem}", outage=problem)
@@ -129,7 +133,7 @@ def convert_bucket_error(error: Exception, what: str, destination: Destination) 
 
 
 def _unanswered(error: Exception, what: str, destination: Destination) -> TtlError:
-    text, code = str(error), _answer(error).code
+    text, code = _text(error), _answer(error).code
     if code:  # of one file of a request that deletes several; such as InternalError, or a lock of the bucket
         kind = TryLaterError if code in _BUSY_CODES else PermanentError
         return kind(f"{what}: the store answered {code}")
@@ -162,4 +166,13 @@ def _answer(error: Exception) -> _Answer:
 
 def _head(error: Exception) -> str:
     """The text before the debugging output, which repeats it."""
-    return str(error).partition("\n\nDebug source")[0]
+    return _text(error).partition("\n\nDebug source")[0]
+
+
+def _request(error: Exception) -> str:
+    """The text before the answer, which a server writes: the URL of the request, and why it failed."""
+    return _head(error).partition(_ANSWER)[0]
+
+
+def _text(error: Exception) -> str:
+    return str(error)[:ERROR_CHARACTERS_MAX]

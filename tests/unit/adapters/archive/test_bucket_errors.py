@@ -3,7 +3,7 @@
 import pytest
 from obstore.exceptions import GenericError
 
-from shared.adapters.archive.bucket_errors import convert_bucket_error
+from shared.adapters.archive.bucket_errors import ERROR_CHARACTERS_MAX, convert_bucket_error
 from shared.core.archive.destination import parse_destination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 
@@ -117,3 +117,16 @@ def test_store_that_does_not_answer_is_an_outage_without_a_key():
     error = convert_bucket_error(GenericError("error sending request: ConnectionRefused"), WHAT, S3)
     assert isinstance(error, TryLaterError)
     assert error.outage == "no answer of the s3 service: the connection was refused"
+
+
+def test_answer_that_looks_like_an_identity_service_is_the_answer_of_the_store():
+    error = convert_bucket_error(answered(400, "Odd", "see http://169.254.169.254/latest/api/token"), WHAT, S3)
+    assert "400 Odd" in str(error)
+    assert "credentials" not in str(error)
+
+
+def test_long_answer_is_looked_at_only_at_its_beginning():
+    """A search of all of it for each URL in it would take minutes."""
+    text = "Generic S3 error: Error performing PUT https://x/y - Server returned non-2xx status code: 400 Odd: "
+    long = text + "://" * ERROR_CHARACTERS_MAX + "<Code>Late</Code>"
+    assert "the store answered 400;" in str(convert_bucket_error(GenericError(long), WHAT, S3))
