@@ -150,7 +150,9 @@ class StoreArchive:
                 return await self._parse(await self._store.get(path, size))
         except OverflowError:
             where = self._store.location(path)
-            raise TryLaterError(f"archive {self._name}: {where} was replaced while it was read") from None
+            raise TryLaterError(
+                f"archive {self._name}: {where} has more bytes than its size, or was replaced meanwhile"
+            ) from None
 
     async def _parse(self, body: bytes) -> tuple[Document, str]:
         """Decompress and parse a document.

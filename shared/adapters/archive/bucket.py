@@ -18,7 +18,7 @@ from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports.archive import StoredFile
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import GetResult, ObjectMeta
 
 AnyBucket = AzureStore | GCSStore | MemoryStore | S3Store
 
@@ -29,6 +29,7 @@ _PATH_BYTES_MAX = 1_024  # of S3, Google Cloud Storage and Azure
 _PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes
 _PARTS_AT_ONCE = 1
 _DELETES_AT_ONCE = 16
+_CHUNK_BYTES = 256 * 1024
 _Returned = TypeVar("_Returned")
 
 
@@ -83,12 +84,17 @@ class BucketStore:
             raise KeyError(path) from None
 
     async def get(self, path: str, limit: int) -> bytes:
-        """Read a file."""
+        """Read a file. Its bytes are counted, too: an answer may have more of them than the size in its header."""
         try:
             result = await self._within(obstore.get_async(self._bucket, path), "read", path)
             if result.meta["size"] > limit:
                 raise OverflowError
-            return bytes(await self._within(result.bytes_async(), "read", path))
+            data = bytearray()
+            async for chunk in self._chunks(result, path):
+                data += chunk
+                if len(data) > limit:
+                    raise OverflowError
+            return bytes(data)
         except FileNotFoundError:
             raise KeyError(path) from None
 
@@ -109,11 +115,15 @@ class BucketStore:
         """Read a file in chunks."""
         try:
             result = await self._within(obstore.get_async(self._bucket, path), "read", path)
-            stream = aiter(result.stream(min_chunk_size=256 * 1024))
-            while chunk := await self._within(_next(stream), "read", path):
-                yield bytes(chunk)
+            async for chunk in self._chunks(result, path):
+                yield chunk
         except FileNotFoundError:
             raise KeyError(path) from None
+
+    async def _chunks(self, result: GetResult, path: str) -> AsyncIterator[bytes]:
+        stream = aiter(result.stream(min_chunk_size=_CHUNK_BYTES))
+        while chunk := await self._within(_next(stream), "read", path):
+            yield bytes(chunk)
 
     async def files(self, prefix: str) -> AsyncIterator[Sequence[StoredFile]]:
         """List the files below a prefix."""

@@ -101,5 +101,5 @@ async def test_concurrent_reads_wait_for_the_memory_of_their_files(store):
 
 async def test_file_that_grows_while_it_is_read_is_read_later(store):
     key, store.grown = add(store, 10, padding=SMALL_BODY_BYTES), b"more"
-    with pytest.raises(TryLaterError, match="was replaced while it was read"):
+    with pytest.raises(TryLaterError, match="was replaced meanwhile"):
         await StoreArchive("main", store).read(key)
