@@ -91,7 +91,7 @@ async def _write_each(
         async for log in logs:
             path = log_path(key, log.container)
             async with gate.hold(LOG_HELD_BYTES):
-                before = await _find_size(archive, path)
+                before = await find_log_size(archive, path)
                 is_stored = not log.is_missing and await _put(archive, path, log, before)
             if log.may_come:
                 missing = f"log of {name}/{log.container}: {log.problem}"
@@ -126,7 +126,7 @@ async def _longer_than(before: int | None, log: ContainerLog) -> AsyncIterator[b
         raise _NotLongerError
 
 
-async def _find_size(archive: Archive, path: str) -> int | None:
+async def find_log_size(archive: Archive, path: str) -> int | None:
     """The bytes of the log that is stored; None if there is none, or if it is damaged."""
     try:
         return sum([len(chunk) async for chunk in archive.read_log(path)])

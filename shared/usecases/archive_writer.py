@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from shared.core.archive.archiving import Archiving
+from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.document import Document, Record
 from shared.core.finish import finish_of
@@ -23,6 +24,7 @@ from shared.errors import PermanentError
 from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Archive, Archives, ConfirmingArchive, Snapshot, Stored
+from shared.usecases.archive_former import FormerDocuments
 from shared.usecases.archive_logs import StoredLogs, write_logs
 from shared.usecases.archive_lookup import AcknowledgedCopy, find_acknowledged, look_up
 from shared.usecases.byte_gate import ArchiveGates, ByteGate
@@ -86,6 +88,10 @@ class ArchiveWriter:
     children: Children
     pod_logs: PodLogs
     gates: ArchiveGates = field(default_factory=ArchiveGates)
+    _former: FormerDocuments = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_former", FormerDocuments(self.gates.logs))
 
     async def write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
         """Store an object; return once the archive has acknowledged it.
@@ -100,11 +106,16 @@ class ArchiveWriter:
             PermanentError: The archive or the API server refuses for good, or the object cannot be stored.
         """
         archive = await self.archives.open(order.archiving.to, order.destination)
-        copied = await self._copy(snapshot.obj, rule, order)
+        cluster = await self.archives.find_cluster()
+        copied = _copy(snapshot.obj, rule, order, cluster)
         elapsed = _timer()
         found = await look_up(archive, copied.key) if order.may_be_stored else None
         if order.may_be_stored and (known := await find_acknowledged(archive, copied, found, order.archiving)):
             return known
+        if former := await self._former.adopt(archive, copied, found, secrets=order.destination.secrets):
+            found = former
+            if known := await find_acknowledged(archive, copied, found, order.archiving):
+                return known
         children: list[str] = []
         logs = await self._write_logs(archive, snapshot.obj, copied, order)
         if order.archiving.children:
@@ -120,13 +131,6 @@ class ArchiveWriter:
         at = max(stored.stored_at, record.archived_at)
         return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
 
-    async def _copy(self, obj: dict[str, Any], rule: KindRule, order: ArchiveOrder) -> ArchiveCopy:
-        cluster = await self.archives.find_cluster()
-        try:
-            return copy_of(obj, rule, cluster=cluster, secrets=order.destination.secrets)
-        except ValueError as error:
-            raise PermanentError(f"{ref_of(obj)} cannot be archived: {error}") from None
-
     async def _write_logs(
         self, archive: Archive, obj: dict[str, Any], copied: ArchiveCopy, order: ArchiveOrder
     ) -> StoredLogs:
@@ -140,11 +144,14 @@ class ArchiveWriter:
         self, archive: Archive, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder, keys: list[str]
     ) -> StoredLogs:
         """Store the children and their logs; add the keys of the children."""
+        cluster = await self.archives.find_cluster()
         stored, parent = StoredLogs(), get_text(snapshot.obj, "metadata.uid")
 
         async def write(child: _Child) -> None:
             one, copied = child.snapshot, child.copied
             found = await look_up(archive, copied.key)
+            if found is None or found.whole_record(order.of_child()) is None:
+                found = await self._former.adopt(archive, copied, found, secrets=order.destination.secrets)
             known = found.whole_record(order.of_child()) if found is not None and order.lasts(found.stored) else None
             if known is not None:
                 keys.append(copied.key.path)
@@ -167,17 +174,26 @@ class ArchiveWriter:
             keys.append(copied.key.path)
             stored.add(logs)
 
-        async with aclosing(self._find_children(snapshot.ref, rule, order)) as found:
+        async with aclosing(self._find_children(snapshot.ref, rule, order, cluster)) as found:
             await _for_each(found, write, self.gates.children)
         return stored
 
-    async def _find_children(self, root: ObjectRef, rule: KindRule, order: ArchiveOrder) -> AsyncGenerator[_Child]:
+    async def _find_children(
+        self, root: ObjectRef, rule: KindRule, order: ArchiveOrder, cluster: ArchiveCluster
+    ) -> AsyncGenerator[_Child]:
         async with aclosing(self.children.find(root, rule)) as pages:
             async for page in pages:
                 for one in page.unreadable:
                     raise PermanentError(f"child {one.ref} of {root} cannot be read, so {root} is kept: {one.problem}")
                 for child in page.children:
-                    yield _Child(page.rule, child, await self._copy(child.obj, page.rule, order))
+                    yield _Child(page.rule, child, _copy(child.obj, page.rule, order, cluster))
+
+
+def _copy(obj: dict[str, Any], rule: KindRule, order: ArchiveOrder, cluster: ArchiveCluster) -> ArchiveCopy:
+    try:
+        return copy_of(obj, rule, cluster=cluster, secrets=order.destination.secrets)
+    except ValueError as error:
+        raise PermanentError(f"{ref_of(obj)} cannot be archived: {error}") from None
 
 
 async def _for_each(found: AsyncIterator[_Child], act: Callable[[_Child], Awaitable[None]], gate: ByteGate) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from functools import partial
 
 import pytest
@@ -33,14 +34,14 @@ class Logging(Archiving):
         self.api.call("POST", "/api/v1/nodes", body)
         self.api.call("PATCH", f"/api/v1/nodes/{self.namespace}/status", status)
 
-    def write_rule(self):
+    def write_rule(self, ttl="1s"):
         archive = "{to: main, grace: 2s, children: true, logs: true}"
         policy = {
             "apiVersion": "ttlafterfinished.dev/v1",
             "kind": "Policy",
             "archives": {"main": {"url": f"file://{self.folder}"}},
         }
-        rule = f"{{name: all, match: {{kinds: [jobs]}}, ttl: 1s, archive: {archive}}}"
+        rule = f"{{name: all, match: {{kinds: [jobs]}}, ttl: {ttl}, archive: {archive}}}"
         self.policy.write_text(f"{json.dumps(policy)[:-1]}, rules: [{rule}]}}\n")
         return self.policy
 
@@ -99,3 +100,30 @@ async def test_job_whose_node_is_away_for_a_moment_is_archived_with_its_logs(clu
 
     assert document.record.log_problems == {}
     assert [cluster.log(pod, container) for container in ("main", "side")] == [b"the whole log\n"] * 2
+
+
+async def test_job_of_a_renamed_cluster_keeps_the_logs_of_pods_that_are_gone(cluster, start_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TTL_CLUSTER", "before")
+    kubelet = Kubelet()
+    async with serving(kubelet, tmp_path) as port:
+        await asyncio.to_thread(cluster.add_node, port)
+        (pod,) = await asyncio.to_thread(cluster.create, "build", 1)
+        name = pod["metadata"]["name"]
+        kubelet.texts |= {f"{name}/{container}": b"the whole log\n" for container in ("main", "side")}
+        run = start_run("--policy", str(cluster.write_rule("1h")), "--kinds", "jobs")
+        await asyncio.to_thread(cluster.finish_pods_of, "build")
+        await asyncio.to_thread(cluster.await_stored, "build")
+        run.stop(signal.SIGTERM)
+    await asyncio.to_thread(cluster.api.call, "DELETE", f"{cluster.pods}/{name}", {"gracePeriodSeconds": 0})
+
+    monkeypatch.setenv("TTL_CLUSTER", "after")
+    start_run("--policy", str(cluster.write_rule()), "--kinds", "jobs")
+    await asyncio.to_thread(cluster.await_gone, "build", 60)
+
+    (record,) = [one.record for key, one in cluster.stored("build") if key.cluster.startswith("after.")]
+    assert (record.with_children, record.with_logs, record.log_problems) == (True, True, {})
+    assert len(record.logs) == 2
+    for path in (*record.children, *record.logs):
+        assert path.startswith("v1/after.")
+        assert (cluster.folder / path).exists()
+    assert [decompress((cluster.folder / path).read_bytes()) for path in record.logs] == [b"the whole log\n"] * 2

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
-from shared.core.archive.copies import ArchiveCopy
+from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey, prefix_of
@@ -267,7 +267,7 @@ class _OnceOnly(ArchiveWriter):
 
     async def write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
         archive = await self.archives.open(order.archiving.to, order.destination)
-        copied = await self._copy(snapshot.obj, rule, order)
+        copied = copy_of(snapshot.obj, rule, cluster=CLUSTER, secrets=order.destination.secrets)
         async for page in archive.ls(prefix_of(copied.key.cluster)):
             for one in page:
                 if one.key.uid == copied.key.uid and one.key.resource_version != copied.key.resource_version:

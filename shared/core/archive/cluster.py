@@ -99,6 +99,18 @@ class SourceCluster:
         return str(ArchiveCluster(name, self.id)) if self.id else printable(f"{name} (id unknown)")
 
 
+def is_former_part(part: str, *, own: str, cluster_id: str) -> bool:
+    """Return whether a cluster in the keys of an archive can be the present one under a former name.
+
+    Args:
+        part: The cluster in the keys. Without an id, it can be any cluster.
+        own: The present cluster in the keys.
+        cluster_id: Its id.
+    """
+    found = parse_cluster_part(part)
+    return part != own and (not found.short_id or found.is_of(cluster_id))
+
+
 def parse_cluster_part(part: str) -> ClusterPart:
     """Read the cluster in a key. A part without an id is a name."""
     found = _PART.fullmatch(part)

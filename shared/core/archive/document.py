@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 
 from shared.core.archive.archiving import Archiving
-from shared.core.archive.layout import parse_key
+from shared.core.archive.layout import container_of, parse_key
 from shared.core.jsontext import check_json, parse_json
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
 
@@ -93,12 +93,14 @@ class Record(BaseModel):
         own = ("rule", "due_at", "ttl_from", "parent") if self.parent and not before.parent else ()
         uids = {parse_key(path).uid for path in self.children}
         children = {*self.children, *(path for path in before.children if parse_key(path).uid not in uids)}
+        read = set(map(container_of, self.logs))
+        problems = {name: problem for name, problem in before.log_problems.items() if name not in read}
         return self.model_copy(
             update={name: getattr(before, name) for name in own}
             | {
                 "children": tuple(sorted(children)),
                 "logs": tuple(sorted({*self.logs, *before.logs})),
-                "log_problems": before.log_problems | self.log_problems,
+                "log_problems": problems | self.log_problems,
                 "with_children": self.with_children or before.with_children,
                 "with_logs": self.with_logs or before.with_logs,
             }

@@ -95,14 +95,32 @@ def unquote_part(part: str) -> str:
 
 def is_log(path: str) -> bool:
     """Whether a path has the form of `log_path`."""
-    stem, _, container = path.removesuffix(LOG_SUFFIX).rpartition(".")
-    if not (path.endswith(LOG_SUFFIX) and container):
-        return False
     try:
-        parse_key(stem + SUFFIX)
+        parse_log_path(path)
     except ValueError:
         return False
     return True
+
+
+def parse_log_path(path: str) -> tuple[ArchiveKey, str]:
+    """The key of a Pod and the name of a container, from the path of its log.
+
+    Raises:
+        ValueError: The path has not the form of `log_path`.
+    """
+    stem, _, container = path.removesuffix(LOG_SUFFIX).rpartition(".")
+    if not (path.endswith(LOG_SUFFIX) and container):
+        raise ValueError(f"expected the path of a log, which ends with .CONTAINER{LOG_SUFFIX}, got {path!r}")
+    return parse_key(stem + SUFFIX), unquote(container)
+
+
+def container_of(path: str) -> str:
+    """`POD/CONTAINER` of the path of a log; the path itself if it has another form."""
+    try:
+        key, container = parse_log_path(path)
+    except ValueError:
+        return path
+    return f"{key.name}/{container}"
 
 
 def parse_key(path: str) -> ArchiveKey:

@@ -110,7 +110,7 @@ class TestArchive:
         assert (not_none(answer.timer).purpose, not_none(answer.timer).due_at) == (Purpose.EXPIRE, later(3600))
         assert bench.archive.objects() == [(await bench.cluster.get(JOB, answer.ref)).obj]
         assert bench.telemetry.archives == [answer]
-        assert bench.archive.calls == {"find": 1, "put": 1}
+        assert bench.archive.calls == {"find": 1, "folders": 1, "put": 1}
 
     async def test_record_says_when_and_why_the_object_is_due(self, bench):
         await bench.store(bench.put(annotated(DONE, ttl="2h")))

@@ -1,0 +1,170 @@
+"""Copy what an archive has of an object under a former name of its cluster, with its children and logs.
+
+The keys of a version before ids have only the name of the cluster, and a cluster can be renamed. The old documents
+acknowledge nothing, but their children and logs may not exist anywhere else any more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from shared.core.archive.cluster import is_former_part
+from shared.core.archive.copies import ArchiveCopy
+from shared.core.archive.document import Document, Record, canonical, digest_of, without_secret_data
+from shared.core.archive.layout import ArchiveKey, container_of, log_path, parse_key, parse_log_path, prefix_of
+from shared.errors import AbsentDocumentError, DamagedDocumentError
+from shared.evaluation.pod_logs import LogGap
+from shared.ports import Archive, ConfirmingArchive
+from shared.usecases.archive_logs import LOG_HELD_BYTES, find_log_size
+from shared.usecases.archive_lookup import Found, look_up
+from shared.usecases.byte_gate import ByteGate
+
+LISTED_SECONDS_MAX = 5.0
+"""How old the list of the clusters in an archive may be: a process of an older version may add one."""
+
+_log = logging.getLogger("ttl")
+_LOST = (AbsentDocumentError, DamagedDocumentError, ValueError)
+
+
+@dataclass(slots=True)
+class FormerDocuments:
+    """The documents of this cluster under its former names.
+
+    Attributes:
+        gate: Bounds the logs that are copied at the same time.
+    """
+
+    gate: ByteGate
+    _listed: dict[str, tuple[Archive, float, Sequence[str]]] = field(default_factory=dict)
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def adopt(
+        self, archive: Archive, copied: ArchiveCopy, found: Found | None, *, secrets: bool = False
+    ) -> Found | None:
+        """Copy the document of a version of an object, its children and its logs to their present keys.
+
+        What is damaged or absent is not copied. Then the copy does not count as stored with its children or logs, so
+        that those that still exist are stored.
+
+        Args:
+            archive: The archive.
+            copied: The version of the object.
+            found: What is stored under its present key.
+            secrets: Whether the data of Secrets is stored.
+
+        Returns:
+            The document under the present key: the copy, or else `found`.
+
+        Raises:
+            TtlError: See the port `Archive`.
+        """
+        if isinstance(archive, ConfirmingArchive):
+            return found
+        record = None
+        for part in await self._parts(archive, copied):
+            former = replace(copied.key, cluster=part)
+            try:
+                document = await archive.read(former)
+            except AbsentDocumentError:
+                continue
+            except DamagedDocumentError as error:
+                _log.warning("%s", error)
+                continue
+            moved = await _Move(archive, former, copied, self.gate, secrets=secrets).move(document.record)
+            record = moved if record is None else moved.joined(record)
+        if record is None:
+            return found
+        if found is not None and found.record is not None:
+            record = found.record.joined(record)
+        update = {"redacted": copied.is_redacted, "cluster_id": copied.cluster_id}
+        record = record.model_copy(update=update)
+        await archive.put(copied.key, Document(record, copied.text), replaces=found is not None)
+        return await look_up(archive, copied.key)
+
+    async def _parts(self, archive: Archive, copied: ArchiveCopy) -> list[str]:
+        """The former names of the cluster that the archive has, as in the keys."""
+        async with self._listing:
+            known, at, parts = self._listed.get(archive.name, (None, 0.0, ()))
+            now = asyncio.get_running_loop().time()
+            if known is not archive or now - at > LISTED_SECONDS_MAX:
+                parts = [one async for one in archive.folders(prefix_of())]
+                self._listed[archive.name] = archive, now, parts
+        own = copied.key.cluster
+        return [one for one in parts if is_former_part(one, own=own, cluster_id=copied.cluster_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Copies the children and the logs of one document."""
+
+    archive: Archive
+    former: ArchiveKey
+    copied: ArchiveCopy
+    gate: ByteGate
+    secrets: bool = False
+    _moved: dict[str, str] = field(default_factory=dict)
+
+    async def move(self, record: Record) -> Record:
+        """Copy the children and logs that a record names; return it with their present keys."""
+        logs, problems, with_logs = list[str](), dict(record.log_problems), record.with_logs
+        for path in record.logs:
+            try:
+                logs.append(await self._copy_log(path))
+            except _LOST as error:
+                problem = f"{LogGap.GONE}: {error}"
+                problems[container_of(path)], with_logs = problem, False
+                self._report(path, error)
+        children, with_children = list[str](), record.with_children
+        for path in record.children:
+            try:
+                children.append(await self._copy_child(path))
+            except _LOST as error:
+                with_children = False
+                self._report(path, error)
+        return record.model_copy(
+            update={
+                "children": tuple(children),
+                "logs": tuple(logs),
+                "log_problems": problems,
+                "with_children": with_children,
+                "with_logs": with_logs,
+            }
+        )
+
+    async def _copy_child(self, path: str) -> str:
+        if path in self._moved:  # a child of two owners
+            return self._moved[path]
+        former = self._checked(parse_key(path), path)
+        document = await self.archive.read(former)
+        obj = document.obj
+        text = document.text if self.secrets or without_secret_data(obj) is obj else canonical(without_secret_data(obj))
+        present = replace(former, cluster=self.copied.key.cluster, digest=digest_of(text))
+        self._moved[path] = present.path
+        if await self.archive.find(present) is None:
+            record = await replace(self, former=former).move(document.record)
+            redacted = record.redacted or text != document.text
+            update = {"redacted": redacted, "cluster_id": self.copied.cluster_id}
+            await self.archive.put(present, Document(record.model_copy(update=update), text))
+        return present.path
+
+    async def _copy_log(self, path: str) -> str:
+        key, container = parse_log_path(path)
+        present = log_path(replace(self._checked(key, path), cluster=self.copied.key.cluster), container)
+        async with self.gate.hold(LOG_HELD_BYTES):
+            if await find_log_size(self.archive, present) is None:
+                await self.archive.put_log(present, self.archive.read_log(path))
+        return present
+
+    def _checked(self, key: ArchiveKey, path: str) -> ArchiveKey:
+        """Return the key of a child or of the Pod of a log, if it can belong to the document.
+
+        Raises:
+            ValueError: It is in another cluster or namespace.
+        """
+        if (key.cluster, key.namespace) != (self.former.cluster, self.former.namespace):
+            raise ValueError(f"{path} is not in the cluster and the namespace of {self.former.path}")
+        return key
+
+    def _report(self, path: str, error: Exception) -> None:
+        _log.warning("archive %s: cannot copy %s of %s: %s", self.archive.name, path, self.former.path, error)
