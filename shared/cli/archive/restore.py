@@ -82,9 +82,9 @@ async def restore(
     --suspended or --yes-run-again. A suspended object is created without the labels by which Kueue would start it. The
     new object is held until `kubectl ttl release`, so that its old TTL does not delete it: the TTL fields of its kind
     are removed until then. The API server checks all objects before the first is created. If it refuses one, the error
-    names the fields that --leave-out can leave out. An object of another cluster is rejected unless --cluster names it,
-    or you confirm it on a terminal. The printed time of the archiving is that of `archive ls`, by the
-    clock of the store.
+    names the fields that --leave-out can leave out. An object of another cluster is rejected unless --cluster names
+    that cluster with its id (NAME.ID), or you confirm it on a terminal. The printed time of the archiving is that of
+    `archive ls`, by the clock of the store.
     """
     if suspended and yes_run_again:
         raise click.UsageError("expected either --suspended or --yes-run-again, got both")
@@ -124,7 +124,7 @@ def _check_cluster(source: ArchiveSource, key: ArchiveKey, document: Document, *
     """
     origin = origin_of(key, document)
     way = f"from cluster {origin} to {source.this_cluster} at {server}"
-    if origin.is_of(source.here) or origin.is_named_by(asked, source.own_name):
+    if origin.is_of(source.here) or origin.is_named_by(asked):
         inform(printable(way))
         return
     why = f"; {source.unknown}" if source.unknown else ""

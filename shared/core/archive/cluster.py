@@ -84,14 +84,16 @@ class SourceCluster:
         """Return whether this is the cluster; not if its id, or that of the document, is unknown."""
         return here is not None and self.id == here.id
 
-    def is_named_by(self, asked: str, own_name: str) -> bool:
+    def is_named_by(self, asked: str) -> bool:
         """Return whether a person has named this cluster, and cannot have meant the present one.
+
+        A name without an id is not enough if the document has an id: the present cluster may have the same name, and a
+        machine of a person does not know the name in the settings of the installation.
 
         Args:
             asked: The name that the person has set; empty for none.
-            own_name: The name of the present cluster. It names another cluster only with an id.
         """
-        return asked == self.part or (asked != own_name and asked == parse_cluster_part(self.part).name)
+        return asked == self.part
 
     def __str__(self) -> str:
         """Return its name and its id, for people."""

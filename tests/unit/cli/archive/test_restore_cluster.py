@@ -39,7 +39,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     ("here", "named", "is_asked"),
-    [(STAGING, "", True), (None, "", True), (PROD, "", False), (STAGING, "prod", False), (None, PROD.part, False)],
+    [
+        (STAGING, "", True),
+        (None, "", True),
+        (PROD, "", False),
+        (STAGING, "prod", True),
+        (None, "prod", True),
+        (None, PROD.part, False),
+    ],
 )
 def test_object_of_another_cluster_is_confirmed(
     here: ArchiveCluster | None, named: str, is_asked: bool, asked: list[str], monkeypatch: pytest.MonkeyPatch
