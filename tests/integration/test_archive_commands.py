@@ -561,13 +561,16 @@ def test_object_of_another_cluster_is_restored_only_if_its_cluster_is_named(
         assert f"from cluster {other} to this cluster, {here} at https://" in text
         assert f"set --cluster {other.part}" in text
     assert _of_config_map(api, namespace) is None
-    listed = ttl("ls", "configmap/one")
-    assert f"cluster {other.part}; not this cluster, {here}" in " ".join(listed.stderr.split())
+    for word in ("ls", "get"):
+        shown = ttl(word, "configmap/one")
+        assert f"cluster {other.part}; not this cluster, {here}" in " ".join(shown.stderr.split())
 
     restored = ttl("restore", "configmap/one", "--yes-run-again", "--cluster", other.part)
 
     assert restored.returncode == 0, restored.stderr
     assert f"from cluster {other} to this cluster, {here}" in " ".join(restored.stderr.split())
+    compared = ttl("diff", "configmap/one")
+    assert f"cluster {other.part}; not this cluster, {here}" in " ".join(compared.stderr.split())
     assert _of_config_map(api, namespace)["data"] == {"a": "b"}
 
 
@@ -583,6 +586,23 @@ def test_object_of_this_cluster_is_preferred_to_one_of_the_same_name(
     assert restored.returncode == 0, restored.stderr
     assert f"from cluster {here} to this cluster, {here}" in " ".join(restored.stderr.split())
     assert _of_config_map(api, namespace)["data"] == {"a": "b"}
+
+
+def test_documents_of_this_cluster_under_another_name_are_mentioned(
+    ttl: Ttl, store: Store, here: ArchiveCluster, config_map: Any
+) -> None:
+    former, said = ArchiveCluster("before", here.id), "documents of this cluster under another name; --cluster selects"
+    store(config_map)
+    assert "another name" not in ttl("ls").stderr
+    store({**config_map, "data": {"a": "before"}}, cluster=former)
+
+    for word in ("ls", "get"):
+        shown = ttl(word, "configmap/one")
+        assert f"{said} them: {former.part}" in " ".join(shown.stderr.split()), shown.stderr
+    chosen = ttl("get", "configmap/one", "--cluster", former.part)
+
+    assert yaml.safe_load(chosen.stdout)["data"] == {"a": "before"}
+    assert "another name" not in chosen.stderr
 
 
 def test_object_of_an_unknown_cluster_has_to_be_named(

@@ -67,6 +67,7 @@ async def diff(
 async def _compare(options: Options, target: tuple[str, ...], wanted: Wanted, *, all_fields: bool) -> list[str]:
     async with connected(options) as cluster:
         source = await open_source(options, cluster)
+        source.report_cluster()
         chosen = await find_stored(source, target, options, wanted)
         document = await read_stored(source, chosen.stored.key)
         ref, creation = ref_of(document.obj), ObjectCreation(cluster)

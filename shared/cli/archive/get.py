@@ -56,6 +56,7 @@ async def get(
     """
     split_target(target)
     source = await open_source(options)
+    source.report_cluster()
     chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at))
     document = await read_stored(source, chosen.stored.key)
     if others := chosen.describe_others():

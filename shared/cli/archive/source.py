@@ -99,6 +99,10 @@ class ArchiveSource:
         """Say which cluster is selected, unless it is this one."""
         if not self.cluster or (self.here is not None and parse_cluster_part(self.cluster).is_of(self.here.id)):
             return
+        if not parse_cluster_part(self.cluster).short_id:
+            why = "a version before ids stored its documents, so it is unknown whether they are of"
+            inform(printable(f"note: archive {self.name}: cluster {self.cluster}; {why} {self.this_cluster}"))
+            return
         reason = "" if self.unknown == NO_CLUSTER else f": {self.unknown}"
         why = f"not {self.this_cluster}" if not self.unknown else f"the id of this cluster is unknown{reason}"
         inform(printable(f"note: archive {self.name}: cluster {self.cluster}; {why}"))
@@ -198,8 +202,8 @@ async def _open_source(options: Options, cluster: "KubernetesCluster | None") ->
         here=here,
         unknown=unknown,
     )
-    if parse_cluster_part(found).short_id:
-        await _report_without_id(source)
+    if found:
+        await _report_others(source, options.cluster)
     return source
 
 
@@ -234,17 +238,28 @@ async def reached(options: Options) -> AsyncIterator["KubernetesCluster | None"]
         yield cluster
 
 
-async def _report_without_id(source: ArchiveSource) -> None:
-    """Say that the archive has documents that name no id of a cluster: a version before ids stored them."""
-    parts = [one async for one in source.archive.folders(prefix_of())]
-    if without := [one for one in parts if not parse_cluster_part(one).short_id]:
-        names = ", ".join(without)
-        inform(
-            printable(
-                f"note: archive {source.name} also has documents without the id of a cluster, of a version before ids; "
-                f"--cluster selects them: {names}"
+async def _report_others(source: ArchiveSource, asked: str) -> None:
+    """Say which documents that can be of this cluster are not selected: under another name, or without an id.
+
+    Args:
+        source: The archive.
+        asked: The cluster that a person has named; empty for none.
+    """
+    parts = [one async for one in source.archive.folders(prefix_of()) if one != source.cluster]
+    parsed = [(one, parse_cluster_part(one)) for one in parts]
+    renamed = [one for one, part in parsed if source.here is not None and part.is_of(source.here.id)]
+    without = [one for one, part in parsed if not part.short_id]
+    has_named_id = asked == source.cluster and bool(parse_cluster_part(asked).short_id)
+    found = [
+        (renamed if not has_named_id else [], "of this cluster under another name"),
+        (without, "without the id of a cluster, of a version before ids"),
+    ]
+    for names, what in found:
+        if names:
+            listed = ", ".join(names)
+            inform(
+                printable(f"note: archive {source.name} also has documents {what}; --cluster selects them: {listed}")
             )
-        )
 
 
 def open_named(named: NamedArchive) -> "StoreArchive":

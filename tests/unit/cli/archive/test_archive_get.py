@@ -56,6 +56,7 @@ def test_get_prints_the_object_as_it_was_stored(get: Get, archive: ListedArchive
     assert yaml.safe_load(result.stdout) == obj
     assert result.stderr == (
         "note: which archive memory:/// is was not checked: no cluster is configured\n"
+        "note: archive main: cluster prod.0a1b2c3d; the id of this cluster is unknown\n"
         "Job ci/build-42: resource version 1042, archived 2026-03-14T15:09:26Z, "
         "cluster prod (id 0a1b2c3d-0000-4000-8000-00000000000e), succeeded 2026-03-14T15:08:26Z, "
         "due 2026-03-14T15:09:26Z by policy rule ci\n"

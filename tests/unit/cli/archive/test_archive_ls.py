@@ -200,7 +200,9 @@ def test_ls_needs_a_cluster_if_the_archive_has_several(ls: Ls, archive: ListedAr
 def test_ls_names_documents_without_the_id_of_a_cluster(ls: Ls, archive: ListedArchive) -> None:
     """A version before ids stored them, under the name of the cluster alone."""
     archive.add(job(name="old"), cluster="default")
-    assert [one["name"] for one in json.loads(ls("-o", "json").stdout)] == ["old"]
+    result = ls("-o", "json")
+    assert [one["name"] for one in json.loads(result.stdout)] == ["old"]
+    assert "cluster default; a version before ids stored its documents, so it is unknown" in result.stderr
 
     archive.add(job(name="new"), cluster="default.0a1b2c3d")
 
