@@ -153,11 +153,13 @@ class Chosen:
         stored: The resource version.
         others: The newest resource version of each other object of the same name that fits, too.
         versions: How many resource versions of the same object are stored.
+        twins: The other documents of the same resource version of the same object; one of them may be damaged.
     """
 
     stored: Stored
     others: Sequence[Stored] = ()
     versions: int = 1
+    twins: Sequence[Stored] = ()
 
     def describe_others(self) -> str:
         """Say that the archive has several objects of the name; empty if it has one."""
@@ -197,7 +199,9 @@ def choose(found: Sequence[Stored], wanted: Wanted, *, what: str) -> Chosen:
         if one.key.uid != first.key.uid:
             others.setdefault(one.key.uid, one)
     versions = sum(one.key.uid == first.key.uid for one in found)
-    return Chosen(first, tuple(others.values()), versions)
+    state = first.key.uid, first.key.resource_version
+    twins = [one for one in fitting[1:] if (one.key.uid, one.key.resource_version) == state]
+    return Chosen(first, tuple(others.values()), versions, twins)
 
 
 def _describe_misfit(found: Sequence[Stored], wanted: Wanted) -> str:

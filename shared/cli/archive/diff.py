@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from shared.adapters.kubernetes.creation import ObjectCreation
-from shared.cli.archive.documents import as_yaml, describe_record, read_stored
+from shared.cli.archive.documents import as_yaml, describe_record, read_chosen
 from shared.cli.archive.get import version_options
 from shared.cli.archive.selected import find_stored, target_argument
 from shared.cli.archive.source import archive_options, open_source
@@ -69,7 +69,7 @@ async def _compare(options: Options, target: tuple[str, ...], wanted: Wanted, *,
         source = await open_source(options, cluster)
         source.report_cluster()
         chosen = await find_stored(source, target, options, wanted)
-        document = await read_stored(source, chosen.stored.key)
+        chosen, document = await read_chosen(source.archive, chosen)
         ref, creation = ref_of(document.obj), ObjectCreation(cluster)
         live = await creation.read(await creation.find_kind(ref.api_version, ref.kind), ref)
     if live is None:

@@ -3,19 +3,22 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from shared.cli.archive.source import ArchiveSource
+from shared.cli.output.messages import inform
 from shared.core.archive.cluster import SourceCluster
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import find_damage
-from shared.core.objects import format_instant, get_text, list_mappings, ref_of
+from shared.core.objects import format_instant, get_text, list_mappings, printable, ref_of
 from shared.errors import DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
-from shared.ports.archive import Stored
+from shared.ports.archive import Archive, Stored
+from shared.usecases.archive_search import Chosen
 
 CHILDREN_BYTES_MAX = 256 * 1024 * 1024
 """Maximum number of bytes of the children of one object that a command has in memory at once."""
@@ -60,15 +63,35 @@ def as_text(objects: Sequence[dict[str, Any]], output: str) -> str:
     return json.dumps(items, indent=4, ensure_ascii=False) + "\n"
 
 
-async def read_stored(source: ArchiveSource, key: ArchiveKey) -> Document:
+async def read_chosen(archive: Archive, chosen: Chosen) -> tuple[Chosen, Document]:
+    """Read the document that was chosen, or another one of the same version if that is damaged; say so then.
+
+    Raises:
+        TtlError: It cannot be read, or all documents of the version are damaged.
+    """
+    damaged: list[DamagedDocumentError] = []
+    for one in (chosen.stored, *chosen.twins):
+        try:
+            document = await _read(archive, one.key)
+        except DamagedDocumentError as error:
+            damaged.append(error)
+            continue
+        if damaged:
+            read = f"this is another document of the same version: {one.location}"
+            inform(printable(f"note: {chosen.stored.location} is damaged (see `archive verify`); {read}"))
+        return replace(chosen, stored=one), document
+    raise damaged[0]
+
+
+async def _read(archive: Archive, key: ArchiveKey) -> Document:
     """Read a document, and check that it is about the object that its key names.
 
     Raises:
         TtlError: It cannot be read, or it is damaged.
     """
-    document = await source.archive.read(key)
+    document = await archive.read(key)
     if problem := find_damage(key, document):
-        raise DamagedDocumentError(f"archive {source.name}: {key.path} is damaged: {problem}")
+        raise DamagedDocumentError(f"archive {archive.name}: {key.path} is damaged: {problem}")
     return document
 
 
@@ -87,7 +110,7 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
             key = parse_key(path)
         except ValueError as error:
             raise DamagedDocumentError(f"archive {source.name}: {parent.path} is damaged: {error}") from None
-        child = await read_stored(source, key)
+        child = await _read(source.archive, key)
         children.append(child)
         size = _check_size(size + len(child.text))
         if (key.cluster, key.namespace) != (parent.cluster, parent.namespace):

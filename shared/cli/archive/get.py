@@ -5,7 +5,7 @@ from datetime import datetime
 
 import click
 
-from shared.cli.archive.documents import as_text, describe_record, read_children, read_stored
+from shared.cli.archive.documents import as_text, describe_record, read_children, read_chosen
 from shared.cli.archive.selected import find_stored, instant_option, target_argument
 from shared.cli.archive.source import ArchiveSource, archive_options, open_source
 from shared.cli.archive.stored_logs import describe_log_problems, explain_no_logs
@@ -58,7 +58,7 @@ async def get(
     source = await open_source(options)
     source.report_cluster()
     chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at))
-    document = await read_stored(source, chosen.stored.key)
+    chosen, document = await read_chosen(source.archive, chosen)
     if others := chosen.describe_others():
         inform(printable(f"note: {others}"))
     inform(printable(describe_record(document, chosen.stored)))

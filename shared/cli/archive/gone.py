@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from shared.adapters.clock import SystemClock
+from shared.cli.archive.documents import read_chosen
 from shared.cli.archive.reachable import check_reachable
 from shared.cli.archive.source import find_own, open_destination
 from shared.cli.archive.stored_logs import count_logs, describe_log_problems
@@ -109,7 +110,7 @@ async def _search(
     if not found:
         return None
     chosen = choose(found, Wanted(), what=str(ref))
-    return GoneObject(name, chosen, await archive.read(chosen.stored.key))
+    return GoneObject(name, *await read_chosen(archive, chosen))
 
 
 def _text(one: GoneObject, commands: Sequence[str], now: datetime, deletion: DeletionRecord) -> Iterator[str]:

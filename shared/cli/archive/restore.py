@@ -10,7 +10,7 @@ import click
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.creation import ObjectCreation
-from shared.cli.archive.documents import origin_of, read_children, read_stored
+from shared.cli.archive.documents import origin_of, read_children, read_chosen
 from shared.cli.archive.get import version_options
 from shared.cli.archive.selected import find_stored, target_argument
 from shared.cli.archive.source import ArchiveSource, archive_options, open_source
@@ -92,7 +92,7 @@ async def restore(
     async with connected(options) as cluster:
         source = await open_source(options, cluster)
         chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at))
-        document = await read_stored(source, chosen.stored.key)
+        chosen, document = await read_chosen(source.archive, chosen)
         if others := chosen.describe_others():
             inform(printable(f"note: {others}"))
         _check_cluster(source, chosen.stored.key, document, asked=options.cluster, server=cluster.server)

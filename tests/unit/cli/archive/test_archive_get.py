@@ -160,6 +160,33 @@ def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: ListedArc
     assert "file:///x is damaged" in result.stderr
 
 
+def test_get_prints_the_good_document_beside_a_damaged_one_of_the_same_version(
+    get: Get, archive: ListedArchive
+) -> None:
+    """Two documents of one version differ in their digest, or in their day."""
+    good = archive.add(job(), at=ago(60))
+    damaged = replace(good.key, digest="0" * 64)
+    archive.documents[damaged] = archive.documents[good.key][0], NOW
+
+    result = get("job/build-42")
+
+    assert (result.exit_code, yaml.safe_load(result.stdout)) == (0, job()), result.stderr
+    assert f"note: memory:///{damaged.path} is damaged" in result.stderr
+    assert f"document of the same version: {good.location}\n" in result.stderr
+    del archive.documents[good.key]
+    assert (get("job/build-42").exit_code, get("job/build-42").stdout) == (1, "")
+
+
+def test_get_prints_no_other_version_instead_of_a_damaged_one(get: Get, archive: ListedArchive) -> None:
+    newest = archive.add(version("20"))
+    archive.add(version("10"), at=ago(60))
+    archive.documents[newest.key] = archive.documents.pop(archive.add(job(name="other")).key)
+
+    result = get("job/build-42")
+
+    assert (result.exit_code, result.stdout, "is damaged" in result.stderr) == (1, "", True)
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

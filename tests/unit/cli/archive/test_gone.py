@@ -112,6 +112,16 @@ async def test_explain_of_a_gone_object_as_json(
     }
 
 
+async def test_damaged_document_beside_a_good_one_of_the_same_version_is_left_out(
+    archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = archives["main"].add(job(), at=ago(60))
+    damaged = replace(good.key, digest="0" * 64)
+    archives["main"].documents[damaged] = archives["main"].documents[good.key][0], NOW
+    await explain("json")
+    assert json.loads(capsys.readouterr().out)["archive"]["location"] == good.location
+
+
 async def test_newest_of_several_archives_counts(
     archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
 ) -> None:
