@@ -1,5 +1,6 @@
 """Archives in memory; a test sets beforehand which calls fail, and how."""
 
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -180,7 +181,7 @@ def opened_archives(name: str = CLUSTER.name, cluster: Cluster | None = None) ->
         raise AssertionError("the id is known")
 
     identity = ClusterIdentity(name, none)
-    identity._found = ArchiveCluster(name, CLUSTER.id)
+    identity._found, identity._read_at = ArchiveCluster(name, CLUSTER.id), math.inf
     return OpenedArchives(identity)
 
 

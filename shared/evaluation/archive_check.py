@@ -112,7 +112,10 @@ class ArchiveCheck:
 
     async def _copy(self, obj: Any, rule: KindRule, context: Context, archiving: Archiving) -> ArchiveCopy:
         archives, destination = self._reachable(archiving, context)
-        cluster = await self._ask(archiving.to, archives.find_cluster())
+        try:
+            cluster = await archives.find_cluster()
+        except TryLaterError as error:  # an outage of the API server, and not of the archive
+            raise PermanentError(str(error)) from None
         try:
             return copy_of(obj, rule, cluster=cluster, secrets=destination.secrets)
         except ValueError as error:

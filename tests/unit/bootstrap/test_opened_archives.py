@@ -1,14 +1,16 @@
 """Which archives a process opens, and how often."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from shared.core.namespaces import NAMESPACES, plain_namespace
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation import cluster_id, namespaces
 from tests.archives import opened_archives
-from tests.builders import namespace, not_none
+from tests.builders import having, namespace, not_none
 from tests.fakes import FakeCluster
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +52,7 @@ async def test_id_of_the_cluster_is_the_uid_of_kube_system_and_is_read_once():
 @pytest.mark.parametrize(
     ("failure", "raised", "said"),
     [
-        (TryLaterError("429"), TryLaterError, "429"),
+        (TryLaterError("429"), TryLaterError, "the API server: GET namespace kube-system: 429"),
         (
             ForbiddenError("403"),
             PermanentError,
@@ -65,6 +67,49 @@ async def test_unreadable_id_of_the_cluster_is_an_error_until_it_can_be_read(fai
 
     with pytest.raises(raised, match=f"the id of this cluster cannot be read: {said}"):
         await archives.find_cluster()
+
+
+async def test_read_of_the_id_that_hangs_is_an_error_and_is_repeated_later(monkeypatch):
+    monkeypatch.setattr(cluster_id, "ID_SECONDS_MAX", 0.01)
+    cluster, reads = FakeCluster(), list[str]()
+    get = cluster.get
+
+    async def hang(rule, ref, **options):
+        reads.append(ref.name)
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(cluster, "get", hang)
+    archives = opened_archives("prod", cluster)
+    for _ in range(3):
+        with pytest.raises(TryLaterError, match="API server does not answer GET namespace kube-system") as error:
+            await archives.find_cluster()
+        assert error.value.outage == ""
+    assert reads == ["kube-system"]
+
+    monkeypatch.setattr(cluster, "get", get)
+    monkeypatch.setattr(cluster_id, "ID_SECONDS_MAX", 5.0)
+    archives.identity._hung_at = not_none(archives.identity._hung_at) - 6.0
+    assert (await archives.find_cluster()).name == "prod"
+
+
+async def test_id_of_another_cluster_behind_the_same_address_is_found(monkeypatch):
+    cluster = FakeCluster()
+    archives = opened_archives("prod", cluster)
+    first = await archives.find_cluster()
+    uid = f"ffffffff{first.id[8:]}"
+    get = cluster.get
+
+    async def other(rule, ref, **options):
+        snapshot = not_none(await get(rule, ref, **options))
+        return replace(snapshot, obj=having(snapshot.obj, "metadata.uid", uid))
+
+    monkeypatch.setattr(cluster, "get", other)
+    assert await archives.find_cluster() == first
+
+    monkeypatch.setattr(cluster_id, "ID_AGE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(namespaces, "NAMESPACE_AGE_SECONDS_MAX", 0.0)
+
+    assert (await archives.find_cluster()).id == uid
 
 
 async def test_uid_that_is_no_uuid_is_not_an_id():

@@ -140,6 +140,16 @@ async def test_archive_that_is_away_is_not_asked_for_each_object(bench):
     assert bench.archive.calls["find"] == 1
 
 
+async def test_unreadable_id_of_the_cluster_is_no_outage_of_the_archive(bench):
+    bench.archives.cluster_failure = TryLaterError("the API server does not answer GET namespace kube-system")
+
+    assert (await bench.decide()).facts.problem == "the API server does not answer GET namespace kube-system"
+
+    bench.archives.cluster_failure = None
+    assert (await bench.decide()).facts.problem == ""
+    assert bench.archive.calls["find"] == 1
+
+
 async def test_archive_that_cannot_be_opened_keeps_the_object(bench):
     bench.archives.failure = PermanentError("no credentials")
 
