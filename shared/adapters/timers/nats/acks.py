@@ -5,7 +5,9 @@ answer, which takes half of the processor time.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from nats import errors
@@ -21,10 +23,25 @@ UNANSWERED_MAX = 1_024
 ACK_ANSWER_SECONDS = 5.0
 """How long the servers may take: longer than an election of a new leader."""
 
+PROBE_SECONDS = 2.0
+"""After this time without any answer, the servers are asked for the state of the stream: a full disk stops no reads."""
+
 _LOOK_SECONDS = 0.5
 _WRONG_SEQUENCE = (10071, 10164)
 _TOO_LARGE = 10054
+_NO_STORAGE, _STORE_FAILED = (10002, 10023, 10047), 10077
+_ABSENT = (
+    "no NATS server answers for JetStream, or for the stream of the timers: JetStream is off, or stopped because its "
+    "disk is full, or the stream has no leader now; see the log of nats-server"
+)
 
+
+_SILENCE = f"no answer by NATS within {ACK_ANSWER_SECONDS:.0f} s"
+_NOTHING_STORED = (
+    f"the NATS servers answer, but stored nothing within {ACK_ANSWER_SECONDS:.0f} s: their disk is full or too slow, "
+    "or too few servers are up; see the log and the disk of nats-server"
+)
+_PROBE = "probe"
 
 Answer = dict[str, Any]
 """The JSON that JetStream answers: of a publication it has `seq`, the sequence in the stream."""
@@ -39,15 +56,33 @@ class ApiError(TryLaterError):
 
     Attributes:
         code: The number of the error in JetStream's list (`err_code`); 0 without one.
+        is_out_of_storage: Whether the disk is full, or a limit of the storage is reached.
     """
 
     def __init__(self, description: str, code: int) -> None:
-        super().__init__(f"NATS JetStream: {description} (error {code})")
-        self.code = code
+        text = f"NATS JetStream: {description} (error {code})"
+        is_limit = code == _STORE_FAILED and any(word in description for word in ("maximum", "no space"))
+        if is_out_of_storage := is_limit or code in _NO_STORAGE:
+            text = (
+                "the NATS servers have no storage left: the disk is full, or a limit of JetStream (max_file_store) or "
+                f"of the account is reached: {description} (error {code}); free or add space, or raise the limit"
+            )
+        super().__init__(text)
+        self.code, self.is_out_of_storage = code, is_out_of_storage
 
 
 class AbsentJetStreamError(TryLaterError):
     """No server answers for JetStream, or for the stream: it is off, or it has no leader now."""
+
+    def __init__(self) -> None:
+        super().__init__(_ABSENT)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    answer: asyncio.Future[Answer]
+    subject: str
+    deadline: float
 
 
 class Acks:
@@ -55,14 +90,17 @@ class Acks:
 
     Args:
         client: The connected client.
+        stream: The name of the stream.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, stream: str) -> None:
         self._client = client
         self._inbox = client.new_inbox()
-        self._waiting: dict[str, tuple[asyncio.Future[Answer], float]] = {}
+        self._probe_subject = f"$JS.API.STREAM.INFO.{stream}"
+        self._waiting: dict[str, _Waiting] = {}
         self._free = asyncio.Semaphore(UNANSWERED_MAX)
-        self._number, self._heard_at = 0, 0.0
+        self._number, self._heard_at, self._probed_at = 0, 0.0, 0.0
+        self._work: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -75,7 +113,18 @@ class Acks:
         if self._timer:
             self._timer.cancel()
         for token in tuple(self._waiting):
-            self._end(token, TryLaterError("the connection to NATS is closed"))
+            self._end(token, TryLaterError("NATS did not answer before the connection was closed"))
+
+    def refuse(self, violation: str) -> None:
+        """End the requests that the servers have just refused.
+
+        Args:
+            violation: What the servers reported; it has the subject in quotes.
+        """
+        error = f"the NATS servers refuse this user a right: {violation}; grant the right to the user of the timers"
+        for token, waiting in tuple(self._waiting.items()):
+            if f'"{waiting.subject}"' in violation:
+                self._end(token, TryLaterError(error))
 
     async def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> asyncio.Future[Answer]:
         """Send a message to the stream, or a request to the API; wait while too many have no answer.
@@ -92,20 +141,18 @@ class Acks:
         self._number += 1
         token = str(self._number)
         answer: asyncio.Future[Answer] = loop.create_future()
-        self._waiting[token] = answer, loop.time() + ACK_ANSWER_SECONDS
+        self._waiting[token] = _Waiting(answer, subject, loop.time() + ACK_ANSWER_SECONDS)
         try:
             await self._client.publish(subject, body, f"{self._inbox}.{token}", headers)
         except errors.Error as error:
-            self._end(token, TryLaterError(f"NATS: {error}"))
+            self._end(token, TryLaterError(_refusal_of(subject, error)))
         return answer
 
     async def _receive(self, message: Msg) -> None:
         self._heard_at = asyncio.get_running_loop().time()
         token = message.subject.rpartition(".")[2]
         if not message.data:  # the server has no subscription for the subject
-            self._end(
-                token, AbsentJetStreamError("no NATS server answers for JetStream, or for the stream of the timers")
-            )
+            self._end(token, AbsentJetStreamError())
             return
         try:
             answer = parse_json(message.data)
@@ -117,33 +164,53 @@ class Acks:
             self._end(token, _error_of(answer["error"]))
         elif waiting := self._waiting.pop(token, None):
             self._free.release()
-            if not waiting[0].done():
-                waiting[0].set_result(answer)
+            if not waiting.answer.done():
+                waiting.answer.set_result(answer)
 
     def _look(self) -> None:
         """End the requests that have waited too long; the dict is in the order of their deadlines.
 
         If the server answers none, as one that hangs, another one is tried: the client notices that only later.
         """
-        loop = asyncio.get_running_loop()
+        now = asyncio.get_running_loop().time()
         late = []
-        for token, (_, deadline) in self._waiting.items():
-            if deadline > loop.time():
+        for token, waiting in self._waiting.items():
+            if waiting.deadline > now:
                 break
-            late.append(token)
-        if late and self._heard_at < loop.time() - ACK_ANSWER_SECONDS:
-            self._heard_at = loop.time()  # one reconnection for each silence
-            self._reconnecting = loop.create_task(self._client.force_reconnect())
-        for token in late:
-            self._end(token, TryLaterError(f"no answer by NATS within {ACK_ANSWER_SECONDS:.0f} s"))
-        self._timer = loop.call_later(_LOOK_SECONDS, self._look)
+            late.append((token, waiting))
+        for token, waiting in late:
+            is_read = waiting.subject.startswith("$JS.API.")
+            is_answering = self._heard_at > waiting.deadline - ACK_ANSWER_SECONDS + PROBE_SECONDS
+            self._end(token, TryLaterError(_NOTHING_STORED if is_answering and not is_read else _SILENCE))
+        if late and self._heard_at < now - ACK_ANSWER_SECONDS:
+            self._heard_at = now  # one reconnection for each silence
+            self._start(self._client.force_reconnect())
+        if self._is_probe_due(now):
+            self._probed_at = now
+            self._start(self._probe())
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
+    def _is_probe_due(self, now: float) -> bool:
+        """Return whether a request waits for long, and nothing shows whether the servers answer at all."""
+        oldest = next(iter(self._waiting.values()), None)
+        sent_at = oldest.deadline - ACK_ANSWER_SECONDS if oldest else now
+        return now - max(sent_at, self._heard_at, self._probed_at) >= PROBE_SECONDS
+
+    async def _probe(self) -> None:
+        with suppress(errors.Error, OSError):
+            await self._client.publish(self._probe_subject, b"", f"{self._inbox}.{_PROBE}")
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
 
     def _end(self, token: str, error: Exception) -> None:
         if waiting := self._waiting.pop(token, None):
             self._free.release()
-            if not waiting[0].done():
-                waiting[0].set_exception(error)
-                waiting[0].exception()  # the caller may be gone
+            if not waiting.answer.done():
+                waiting.answer.set_exception(error)
+                waiting.answer.exception()  # the caller may be gone
 
 
 def _error_of(error: Mapping[str, object]) -> Exception:
@@ -153,3 +220,9 @@ def _error_of(error: Mapping[str, object]) -> Exception:
     if code == _TOO_LARGE:
         return EventError(f"the timer is too large for the stream: {description}", status=413)
     return ApiError(description, code)
+
+
+def _refusal_of(subject: str, error: Exception) -> str:
+    """Say what the client library refused to send; it sends nothing then."""
+    reason = str(error).removeprefix("nats: ") or type(error).__name__
+    return f"NATS does not take a message for {subject}: {reason}"

@@ -56,7 +56,7 @@ class NatsConnection:
         self.reconnected: Callable[[], None] = lambda: None
         self._servers, self._stream = servers, stream
         self._client = NatsClient()
-        self._acks = Acks(self._client)
+        self._acks = Acks(self._client, self._stream)
         self._last, self._is_open = "", False
 
     @property
@@ -118,7 +118,7 @@ class NatsConnection:
                 await asyncio.sleep(_RECONNECT_SECONDS)
             else:
                 self._client.options["max_reconnect_attempts"] = -1
-                self._acks = Acks(self._client)
+                self._acks = Acks(self._client, self._stream)
                 await self._acks.start()
                 self._is_open, self._last = True, ""
                 return
@@ -132,10 +132,16 @@ class NatsConnection:
             except (errors.Error, TimeoutError, OSError):
                 _log.warning("NATS did not take the last acknowledgements; some timers are delivered again")
                 self._client.abort()
+                self._client.discard()
         elif not self._is_open:
             self._client.abort()  # it did not connect, or not to the end
             return
-        await self._client.close()
+        else:
+            self._client.discard()
+        try:
+            await self._client.close()
+        except (errors.Error, OSError) as error:  # the server went away meanwhile, and has the timers all the same
+            _log.warning("NATS connection not closed in order", extra={"fields": {"error": str(error)}})
 
     async def store(self, subject: str, body: bytes, headers: dict[str, str]) -> asyncio.Future[Answer]:
         """Send a message to the stream; the future has an answer once it is durable. See `Acks.send`.
@@ -218,6 +224,7 @@ class NatsConnection:
         text = str(error).removeprefix("nats: ") or type(error).__name__
         if "permissions violation" in text.lower():
             self.violation = text
+            self._acks.refuse(text)
         if text != self._last:
             self._last = text
             _log.error("NATS connection", extra={"fields": {"error": text}})

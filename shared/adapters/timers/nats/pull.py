@@ -25,7 +25,7 @@ SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
 """After this time without a sign of it, a request is lost: its server may have died, and this process uses another."""
 
 _NANOSECONDS = 1_000_000_000
-_HEARTBEAT = "100"
+_HEARTBEAT, _NOBODY = "100", "503"
 _log = logging.getLogger("ttl")
 
 
@@ -130,6 +130,24 @@ class Pull:
         elif status != _HEARTBEAT:  # the request has ended: it expired, or the consumer is not there now
             self._wanted = 0
             if status not in ("404", "408") and "Leadership" not in headers.get("Description", ""):
-                self._refusal = headers.get("Description", "").strip() or f"status {status}"
+                self._refusal = _sentence_of(status, headers.get("Description", ""))
         if self._wanted <= 0:
             self._wake.set()
+
+
+def _sentence_of(status: str, description: str) -> str:
+    """Say why the servers deliver no timers.
+
+    The client library takes the first header for the description if the servers send none; such a text begins with a
+    line break.
+    """
+    if status == _NOBODY:
+        return (
+            "no NATS server answers for the consumer of these timers: JetStream is off, or stopped because its disk is "
+            "full, or the consumer has no leader or was deleted; it is made again, else see the log of nats-server"
+        )
+    reason = "" if description[:1].isspace() else description.strip()
+    return (
+        f"the NATS servers refuse to deliver these timers: {reason or 'no reason given'} (status {status}); "
+        "look at the consumer, and at the log of nats-server"
+    )

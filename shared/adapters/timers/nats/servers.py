@@ -88,6 +88,10 @@ class NatsClient(Client):
         if writer is not None:
             writer.transport.abort()
 
+    def discard(self) -> None:
+        """Drop what waits to be sent: without a connection, the library would fail to send it when it closes."""
+        self._pending, self._pending_data_size = [], 0
+
     async def _attempt_reconnect(self) -> None:
         self.abort()
         await super()._attempt_reconnect()

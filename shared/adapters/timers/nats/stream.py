@@ -232,6 +232,8 @@ class TimerStream:
             return TryLaterError(f"the NATS servers have no quorum ({error}); start more than half of them")
         if error.code == _BUSY:
             return TryLaterError(f"the NATS servers cannot create the stream now ({error}); look at their disk and log")
+        if error.is_out_of_storage:
+            return TryLaterError(str(error))
         if error.code in _NO_PEERS:
             return TtlError(
                 f"the NATS servers cannot store the stream on {self._replicas} servers ({error}); "

@@ -98,3 +98,25 @@ async def test_request_with_heartbeats_is_not_repeated(connection: Connection) -
             await asyncio.sleep(SILENCE_SECONDS / 4)
             await connection.receive[0](heartbeat())
     assert connection.asked == ["inbox-1"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Status": "503", "Description": "\nNats-Subject: $JS.API.CONSUMER.MSG.NEXT.t.expire"}, "JetStream is off"),
+        ({"Status": "503"}, "JetStream is off"),
+        ({"Status": "409", "Description": "Consumer Deleted"}, "refuse to deliver these timers: Consumer Deleted"),
+        ({"Status": "400", "Description": "\nNats-Subject: x"}, "no reason given (status 400)"),
+    ],
+)
+async def test_refusal_is_a_sentence_and_no_header(
+    connection: Connection, caplog: pytest.LogCaptureFixture, headers: dict[str, str], expected: str
+) -> None:
+    async with pulling(connection):
+        await asyncio.sleep(0.1)
+        await connection.receive[0](Msg(cast("Client", None), "inbox-1", "", b"", headers))
+        await asyncio.sleep(SILENCE_SECONDS)
+    (error,) = [cast("Any", one).fields["error"] for one in caplog.records if one.getMessage().startswith("fired")]
+    assert expected in error
+    assert "Nats-Subject" not in error
+    assert "nats-server" in error
