@@ -18,6 +18,7 @@ from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.timing import horizon
+from shared.errors import TryLaterError
 from shared.messages import Proof, TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers
 from shared.usecases.schedule import schedule
@@ -138,8 +139,13 @@ class Process:
         if isinstance(wanted, FiredTask):
             await fire_task(wanted, timers=timers)
             return
-        ahead = horizon(config.settings.sweep_interval)
-        await set_timers(wanted, timers=timers, clock=config.clock, horizon=ahead, telemetry=config.telemetry)
+        ahead, unstored = horizon(config.settings.sweep_interval), self.engine.unstored
+        try:
+            await set_timers(wanted, timers=timers, clock=config.clock, horizon=ahead, telemetry=config.telemetry)
+        except (TryLaterError, asyncio.CancelledError) as error:
+            unstored.failed(wanted.timers, str(error) or "the process ended first", config.clock.now())
+            raise
+        unstored.stored(wanted.timers)
 
     async def expiry(self, by: str = "expire") -> "Expiry":
         """Make the use case that deletes due objects, for the named function."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shared.adapters.config.settings import Settings, SettingsError
 from shared.adapters.config.timers_address import CloudTasksAddress, NatsAddress, SqliteAddress
+from shared.bootstrap.unstored import UnstoredTimers
 from shared.ports import Clock, DurableTimers, Publisher, Timers
 
 DEFAULT_ADDRESS = SqliteAddress(Path("timers.db"))
@@ -23,10 +24,12 @@ class TimerEngine:
     Attributes:
         timers: The engine after `start`, or the given one; None before `start` and after `stop`.
         name: The name of the engine that TTL_TIMERS selects.
+        unstored: The timers that the engine did not store.
     """
 
     def __init__(self, settings: Settings, clock: Clock, timers: Timers | None = None) -> None:
         self.timers, self.name = timers, (settings.timers or DEFAULT_ADDRESS).engine
+        self.unstored = UnstoredTimers()
         self._settings, self._clock = settings, clock
         self._running: tuple[DurableTimers, asyncio.Task[None]] | None = None
         self._close_publisher: Callable[[], Awaitable[None]] | None = None

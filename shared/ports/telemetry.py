@@ -131,7 +131,7 @@ class Telemetry(Protocol):
         Args:
             sweep_id: The id of the sweep.
             counts: How many objects were `looked_at`, and of these `deleted`, `would_delete`, `would_stop`,
-                `timers_set`, `kept` and `failed`.
+                `timers_set`, `timers_not_set`, `kept` and `failed`.
             whole: Whether the sweep began with all kinds.
         """
         ...

@@ -107,15 +107,20 @@ class Subscriber:
         Returns:
             The event that the function replied with, None for no reply, or why the event was not accepted.
         """
-        delivery = self.trigger.delivery
-        for retries in range(delivery.retry + 1):
-            async with self._slots:
-                answer = await self._attempt(parcel)
-            if answer.is_success:
-                return answer.reply
-            if not is_retryable(answer.status) or retries == delivery.retry:
-                break
-            await self._sleep(max(delivery.pause_seconds(retries), answer.retry_after_seconds))
+        delivery, answer = self.trigger.delivery, _Answer(500)
+        try:
+            for retries in range(delivery.retry + 1):
+                async with self._slots:
+                    answer = await self._attempt(parcel)
+                if answer.is_success:
+                    return answer.reply
+                if not is_retryable(answer.status) or retries == delivery.retry:
+                    break
+                await self._sleep(max(delivery.pause_seconds(retries), answer.retry_after_seconds))
+        except asyncio.CancelledError as error:
+            if answer.detail:  # for a sender that waits for a limited time, and reports why that was too short
+                error.add_note(f"{self.trigger.name} answered {answer.status}: {answer.detail.strip()}")
+            raise
         return Undelivered(
             trigger=self.trigger.name,
             destination=f"functions/{self.trigger.subscriber}",

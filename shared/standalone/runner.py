@@ -8,7 +8,7 @@ of a kind when its watch starts, and a sweep of all kinds at every interval.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import shared
@@ -45,9 +45,20 @@ async def local_broker(process: Process) -> AsyncIterator[LocalBroker]:
     try:
         yield broker
     finally:
-        await process.engine.stop()
-        await broker.close(grace_seconds=GRACE_SECONDS)
-        await process.end()
+        async with AsyncExitStack() as ends:  # each one, also if another fails
+            ends.callback(_report_unstored, process)
+            ends.push_async_callback(process.end)
+            ends.push_async_callback(broker.close, grace_seconds=GRACE_SECONDS)
+            await process.engine.stop()
+
+
+def _report_unstored(process: Process) -> None:
+    """Say at the end which timers are not stored: no event sets them again, since their objects do not change."""
+    unstored, config = process.engine.unstored, process.config
+    if count := unstored.count(config.clock.now()):
+        config.telemetry.problem(
+            "timers are not certain to be stored; the next sweep sets them", timers=count, error=unstored.reason
+        )
 
 
 class Runner:
@@ -82,10 +93,13 @@ class Runner:
 
     async def _tick(self, broker: LocalBroker) -> None:
         """Start a sweep at every interval, as a PingSource does on Knative."""
-        interval = self._config.settings.sweep_interval.total_seconds()
+        interval, now = self._config.settings.sweep_interval.total_seconds(), asyncio.get_running_loop().time
+        tick_at = now() + interval
         while True:
-            await asyncio.sleep(interval)
+            await asyncio.sleep(tick_at - now())
             await self._sweep(broker)
+            # The time of a sweep is no part of the interval; a sweep that is longer than it skips ticks.
+            tick_at += interval * (1 + max(0, now() - tick_at) // interval)
 
     async def _sweep_on_change(self, broker: LocalBroker) -> None:
         """Start a sweep after each new policy and after each release.

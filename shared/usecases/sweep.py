@@ -29,6 +29,7 @@ from shared.ports import PASSED_OVER, Clock, Cluster, Page, Publisher, Snapshot,
 from shared.usecases.audit_reports import AuditReports
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
+from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.next_timers import timers_for
 from shared.usecases.sweep_chains import SweepChains
 from shared.usecases.sweep_counts import SweepCounts
@@ -105,7 +106,9 @@ class Sweep:
         findings = self.audit_reports.find(step) if self.audit_reports else None
         counts = SweepCounts(self.telemetry, step.counts, due_before, findings)
         expiry = self.expiry_with(cast("Telemetry", counts))
-        work = StepWork(now, now + STEP_TIME, due_before, now - MISSED_AFTER, expiry, Enforcement.like(expiry), counts)
+        publisher, missed_before = ImpatientPublisher(self.publisher, self.chains.outages(step)), now - MISSED_AFTER
+        enforcement = Enforcement.like(expiry)
+        work = StepWork(now, now + STEP_TIME, due_before, missed_before, expiry, enforcement, counts, publisher)
         work.tail_of = step.kinds[0] if step.continue_token and not step.whole and step.kinds else ""
         work.forecast = self.chains.forecasts.find(step)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
@@ -117,13 +120,13 @@ class Sweep:
             finally:
                 for worker in workers:
                     worker.cancel()
-        counts.confirm(await work.timers.publish(self.publisher, self.telemetry))
+        counts.confirm(work.timers.uids, await work.timers.publish(publisher, self.telemetry))
         # Outside the TaskGroup, which would wrap the error into an ExceptionGroup.
         work.check_failures(step)
         passed_over = tuple(dict.fromkeys((*step.passed_over, *work.passed_over)))
         if rest is None:
-            step = step.model_copy(update={"passed_over": passed_over})
-            self.telemetry.sweep_ended(step.sweep_id, counts.so_far(), whole=step.whole)
+            step = step.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()})
+            self.telemetry.sweep_ended(step.sweep_id, step.counts, whole=step.whole)
             if (forecast := self.chains.end(step)) is not None:
                 self.telemetry.forecast(forecast)
             await report_end(step, self._served, write_event=self.write_event, telemetry=self.telemetry)
@@ -243,6 +246,6 @@ class Sweep:
             work.add_timers(ref, message.timers)
         elif isinstance(message, ObjectDeleted):
             try:
-                await self.publisher.publish(message)
+                await work.publisher.publish(message)
             except TtlError as error:  # the object is deleted anyway
                 self.telemetry.problem("could not publish a deletion", error=str(error))

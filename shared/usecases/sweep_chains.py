@@ -11,6 +11,7 @@ from datetime import datetime
 
 from shared.core.forecast import Forecast
 from shared.messages import SweepStep
+from shared.usecases.impatient import Outage
 from shared.usecases.sweep_memory import SweepMemory
 
 SWEEP_CHAINS_MAX = 8
@@ -29,6 +30,7 @@ class SweepChains:
     """
 
     forecasts: SweepMemory[Forecast] = field(default_factory=lambda: SweepMemory(Forecast))
+    _outages: OrderedDict[str, dict[str, Outage]] = field(default_factory=OrderedDict)
     _returned: OrderedDict[str, deque[SweepStep]] = field(default_factory=OrderedDict)
 
     def start(self, step: SweepStep, kinds: Iterable[str], now: datetime) -> SweepStep:
@@ -50,6 +52,14 @@ class SweepChains:
             update={"kinds": names, "sweep_id": step.sweep_id or now.isoformat(), "whole": step.whole and is_known}
         )
 
+    def outages(self, step: SweepStep) -> dict[str, Outage]:
+        """Return the outages that the steps of a sweep have found, for this step to add to; a new sweep has none."""
+        found = {} if step.step == 0 else self._outages.get(step.sweep_id, {})
+        self._outages[step.sweep_id] = found
+        if len(self._outages) > SWEEP_CHAINS_MAX:
+            self._outages.popitem(last=False)
+        return found
+
     def note(self, step: SweepStep) -> SweepStep:
         """Remember a step that is returned, if its sweep began with all kinds; return it."""
         if step.whole:
@@ -65,6 +75,7 @@ class SweepChains:
             What all steps have found, without the kinds that the sweep passed over; None if this process did not run
             each step once.
         """
+        self._outages.pop(step.sweep_id, None)
         if step.whole:
             self._returned.pop(step.sweep_id, None)
         forecast = self.forecasts.end(step)

@@ -1,7 +1,7 @@
 """Counts of what the steps of a sweep did; they make one log line."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -21,6 +21,18 @@ _COUNTED = {
     Verdict.ALREADY_GONE: "already_gone",
 }
 
+_ORDER = (
+    "looked_at",
+    "deleted",
+    "would_delete",
+    "would_stop",
+    "timers_set",
+    "timers_not_set",
+    "kept",
+    "failed",
+    "already_gone",
+)
+
 _UNKNOWN = (Reason.NAMESPACE_UNREAD, Reason.INHERITED_UNREAD)
 """The reasons of objects that are kept because a read failed: they may be due."""
 
@@ -39,6 +51,7 @@ class SweepCounts:
     Attributes:
         looked_at: Objects on the pages that were listed.
         timers_set: Objects whose timers are published, and that have no other verdict.
+        timers_not_set: Objects whose timers could not be published, and that have no other verdict.
     """
 
     def __init__(
@@ -53,7 +66,7 @@ class SweepCounts:
         self._unconfirmed: dict[str, Callable[[], None]] = {}
         self._audited: set[str] = set()
         self.looked_at = 0
-        self.timers_set = 0
+        self.timers_set = self.timers_not_set = 0
 
     def __getattr__(self, name: str) -> Any:
         """Pass on everything that is not counted."""
@@ -78,11 +91,20 @@ class SweepCounts:
         if self._findings is not None:
             self._findings.fail(ref.namespace)
 
-    def confirm(self, uids: Iterable[str]) -> None:
-        """Count and record the objects whose timers are published; all others have no timer, and count as kept."""
-        for uid in uids:
-            self.timers_set += uid not in self._audited  # those are counted already
-            self._unconfirmed.pop(uid, lambda: None)()
+    def confirm(self, wanted: Iterable[str], published: Collection[str]) -> None:
+        """Count the objects that need timers, and record those whose timers are published.
+
+        Args:
+            wanted: The uids of the objects that need timers.
+            published: The uids of those whose timers are all published.
+        """
+        for uid in wanted:
+            is_counted = uid in self._audited
+            if uid in published:
+                self.timers_set += not is_counted
+                self._unconfirmed.pop(uid, lambda: None)()
+            else:
+                self.timers_not_set += not is_counted
 
     def audited(self, verdict: Verdict, ref: ObjectRef, audited: Audited, *, by: str) -> None:
         """See `shared.ports.Telemetry`."""
@@ -100,8 +122,8 @@ class SweepCounts:
 
     def so_far(self) -> dict[str, int]:
         """The counts of this step and the steps before; an object without another verdict counts as kept."""
-        here = {name: self._verdicts[verdict] for verdict, name in _COUNTED.items()} | {"timers_set": self.timers_set}
+        here = {name: self._verdicts[verdict] for verdict, name in _COUNTED.items()}
+        here |= {"timers_set": self.timers_set, "timers_not_set": self.timers_not_set}
         here["kept"] = max(self.looked_at - sum(here.values()), 0)
         here["looked_at"] = self.looked_at
-        order = ("looked_at", "deleted", "would_delete", "would_stop", "timers_set", "kept", "failed", "already_gone")
-        return {name: min(here[name] + self._before.get(name, 0), SWEEP_COUNT_MAX) for name in order}
+        return {name: min(here[name] + self._before.get(name, 0), SWEEP_COUNT_MAX) for name in _ORDER}

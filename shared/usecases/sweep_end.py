@@ -18,7 +18,7 @@ async def report_end(
     """Write an Event about the end of a sweep of all kinds.
 
     Args:
-        step: The last step, with all kinds that the sweep could not list.
+        step: The last step, with the counts of all steps, and all kinds that the sweep could not list.
         find_served: Finds the kinds that were swept.
         write_event: Writes the Event; None for no Event.
         telemetry: Receives a problem if the Event cannot be written: the sweep has ended anyway.
@@ -29,10 +29,12 @@ async def report_end(
         swept = [rule for rule in await find_served() if f"{rule.api_version}/{rule.kind}" not in step.passed_over]
         kinds = ", ".join(rule.name for rule in swept) or "no kinds"
         message = f"listed all objects of {kinds}: sweep {step.sweep_id}, steps: {step.step + 1}"
+        if unset := step.counts.get("timers_not_set", 0):
+            message += f"; the timers of {unset} objects could not be set: the next sweep tries again"
         if step.passed_over:
             left_out = f"could not list {', '.join(step.passed_over)}; {message}"
             await write_event(EventReason.SWEPT_IN_PART, left_out, "Warning")
         else:
-            await write_event(EventReason.SWEPT, message, "Normal")
+            await write_event(EventReason.SWEPT, message, "Warning" if unset else "Normal")
     except TtlError as error:
         telemetry.problem("could not write an Event", error=str(error))

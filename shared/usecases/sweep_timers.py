@@ -43,10 +43,15 @@ class WantedTimers:
         if timers:
             self._ends.append((ref.uid, len(self.timers)))
 
-    async def publish(self, publisher: Publisher, telemetry: Telemetry) -> list[str]:
+    @property
+    def uids(self) -> list[str]:
+        """The objects that need timers."""
+        return [uid for uid, _ in self._ends]
+
+    async def publish(self, publisher: Publisher, telemetry: Telemetry) -> set[str]:
         """Publish the timers; a failure is reported and the sweep continues, since a later sweep finds the objects.
 
-        After a failure the rest of the timers is not published: each attempt may last as long as the Broker's retries.
+        After a failure the rest of the timers is not published: the next message would fail too, and may last long.
 
         Returns:
             The uids of the objects whose timers are all published.
@@ -58,4 +63,4 @@ class WantedTimers:
                 published += len(part)
         except TtlError as error:
             telemetry.problem("sweep could not set timers", timers=len(self.timers) - published, error=str(error))
-        return [uid for uid, end in self._ends if end <= published]
+        return {uid for uid, end in self._ends if end <= published}

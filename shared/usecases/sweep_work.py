@@ -10,6 +10,7 @@ from shared.errors import TryLaterError, TtlError
 from shared.messages import Purpose, SweepStep, Timer
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
+from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.sweep_counts import SweepCounts
 from shared.usecases.sweep_pages import OnePause
 from shared.usecases.sweep_timers import WantedTimers
@@ -27,6 +28,7 @@ class StepWork:
         expiry: Deletes due objects.
         enforcement: Finds the timers of deadlines.
         counts: Counts the verdicts.
+        publisher: Publishes deletions and timers; an outage of their receivers delays few of them.
         timers: The timers that the objects need.
         tail_of: The kind that is listed from a continue token of an unknown step, and so not from its first page.
         failures: The errors of kinds that could not be listed.
@@ -42,6 +44,7 @@ class StepWork:
     expiry: Expiry
     enforcement: Enforcement
     counts: SweepCounts
+    publisher: ImpatientPublisher
     timers: WantedTimers = field(default_factory=WantedTimers)
     tail_of: str = ""
     failures: list[TtlError] = field(default_factory=list)

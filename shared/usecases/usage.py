@@ -18,6 +18,7 @@ from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.turns import Turns
 from shared.evaluation.usage import HeldTargets, Target, UsageFound, UsageReader
 from shared.ports import HandlingReason, Publisher, Verdict
+from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.usage_deletion import UsageDeletion
 from shared.usecases.usage_handler import UsageCounts, UsageHandler, has_unused_rule, now_of
 from shared.usecases.usage_marks import UsageMarks
@@ -84,7 +85,8 @@ class _Tick:
     def __init__(self, usage: Usage, handler: UsageHandler) -> None:
         self._handler, self._reader, self._namespace = handler, usage.reader, usage.namespace
         self._marks = UsageMarks(handler)
-        self._deletion = UsageDeletion(handler, UsageStorage(handler), self._marks, usage.reader, usage.publisher)
+        publisher = ImpatientPublisher(usage.publisher)
+        self._deletion = UsageDeletion(handler, UsageStorage(handler), self._marks, usage.reader, publisher)
         self._concurrency, self._turns = usage.concurrency, Turns()
         self._due: list[tuple[datetime, Target]] = []
         self._held: HeldTargets | None = None

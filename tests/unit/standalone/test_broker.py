@@ -20,6 +20,7 @@ from shared.standalone.dead_letters import ReportedDeadLetters, Undelivered
 from shared.standalone.delivery import DELIVERIES_MAX, subscribers_of
 from shared.standalone.trigger_files import ManifestError
 from shared.standalone.triggers import Trigger
+from shared.usecases.impatient import SWEEP_PUBLISH_SECONDS_MAX, ImpatientPublisher
 from tests.fakes import FakeTelemetry
 
 pytestmark = pytest.mark.anyio
@@ -406,6 +407,18 @@ async def test_publish_raises_after_a_transient_error():
             await world.broker.publish(FIRED)
     assert caught.value.retry_after_seconds == 9
     assert world.dead == []
+
+
+async def test_sender_that_does_not_wait_for_all_retries_learns_the_last_answer():
+    function = Function([lambda: text(503, "the NATS servers have no storage left\n")])
+    slow = {"retry": 8, "backoffPolicy": "exponential", "backoffDelay": "PT0.2S"}
+    broker = broker_of({"timers": function}, [trigger_of("timers", FIRED.type, **slow)], Recorded(), asyncio.sleep)
+
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(TryLaterError, match=r"timers answered 503: the NATS servers have no storage left$"):
+        await ImpatientPublisher(broker).publish(FIRED)
+
+    assert asyncio.get_running_loop().time() - started == pytest.approx(SWEEP_PUBLISH_SECONDS_MAX)
 
 
 async def test_publish_makes_a_dead_letter_after_a_permanent_error():

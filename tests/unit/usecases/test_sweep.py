@@ -755,7 +755,7 @@ async def test_sweep_counts_its_verdicts_over_all_steps():
 
     assert steps > 1
     expected = {"looked_at": 9, "deleted": 3, "would_delete": 0, "would_stop": 0, "timers_set": 2, "kept": 4}
-    assert counts == {**expected, "failed": 0, "already_gone": 0}
+    assert counts == {**expected, "timers_not_set": 0, "failed": 0, "already_gone": 0}
 
 
 async def test_sweep_records_no_timer_for_an_object_left_to_a_later_sweep():
@@ -795,7 +795,7 @@ async def test_sweep_records_a_timer_only_after_it_is_published(bench):
     assert counts["timers_set"] == 4
 
 
-async def test_sweep_that_cannot_publish_its_timers_counts_the_objects_as_kept(bench):
+async def test_sweep_that_cannot_publish_its_timers_says_so_in_its_counts_and_in_its_event(bench):
     bench.put(2, prefix="soon", complete=ago(60), ttl=120)
     bench.put(1, prefix="written", complete=ago(60), ttl=30)
     bench.cluster.fail("delete", ConflictError("modified"), on="written-000")
@@ -804,7 +804,10 @@ async def test_sweep_that_cannot_publish_its_timers_counts_the_objects_as_kept(b
     counts, _ = await counted(bench)
 
     assert bench.telemetry.verdicts() == []
-    assert (counts["timers_set"], counts["kept"]) == (0, 3)
+    assert (counts["timers_set"], counts["timers_not_set"], counts["kept"]) == (0, 3, 0)
+    ((reason, level, message),) = bench.message
+    assert (reason, level) == ("Swept", "Warning")
+    assert "the timers of 3 objects could not be set" in message
 
 
 async def test_sweep_counts_of_a_forged_event_stay_bounded():
