@@ -1,6 +1,7 @@
 """`plan`: what would be deleted or stopped now, what is due when, and what another policy would change."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +133,16 @@ async def plan(
     is_complete = warn_about(preview, force, old or new, is_shown=is_shown, is_compared=old is not None)
     warn_about_planned(planned)
     code = 0 if is_complete and not planned.problem else 1
+    owners = [printable(one) for one in describe_owners(preview.objects, new.policy, force.kinds)]
     if old is not None:
         is_too_many = _print_comparison(
-            preview, new, old, limit, output=output, everything=everything, yes=yes, planned=planned
+            preview, new, old, limit, output=output, everything=everything, yes=yes, planned=planned, owners=owners
         )
         code = TOO_MANY if is_too_many and not yes else code
     else:
         _print_policy(preview, new, view, planned, everything=everything, output=output)
+        for sentence in owners:
+            warn(sentence, fg="yellow")
     if accept:
         await accept_plan(options, new.policy, force.home, code=code)
     if code:
@@ -153,8 +157,6 @@ def _print_policy(
         print_plan(preview.objects, view)
         print_planned(planned)
         echo(f"policy: {printable(new.message)}")
-        for sentence in describe_owners(preview.objects, new.policy):
-            warn(printable(sentence), fg="yellow")
     elif view.by:
         click.echo(json.dumps(rows_as_json(preview.objects, view) | {"unused": planned.as_json()}, indent=2))
     else:
@@ -187,6 +189,7 @@ def _print_comparison(
     everything: bool,
     yes: bool,
     planned: PlannedUsage = NOTHING_PLANNED,
+    owners: Sequence[str] = (),
 ) -> bool:
     """Print the comparison on standard output, and the warnings on standard error.
 
@@ -198,10 +201,9 @@ def _print_comparison(
     trips = list(describe_breaker(comparison, new.policy.limits.breaker))
     safeguards = [*trips, *describe_budgets(comparison, new.policy.limits)]
     deadlines = list(describe_deadlines(comparison, new.policy))
-    archives = list(describe_owners(comparison.objects, new.policy))
     if output == "json":
         names = {"policy": str(new), "inForce": str(in_force) if in_force.is_known else "unknown"}
-        document = as_document(comparison, names, warning, safeguards, deadlines, archives)
+        document = as_document(comparison, names, warning, safeguards, deadlines, owners)
         click.echo(json.dumps(document | {"unused": planned.as_json()}))  # indenting takes a second more
     else:
         why = "" if in_force.is_known else " (the policy in force is unknown)"
@@ -210,7 +212,7 @@ def _print_comparison(
         print_planned(planned)
         if unused := ", ".join(find_unused(comparison, new.policy)):
             echo(f"no finished object gets its TTL from: {unused}")
-    for sentence in (*safeguards, *(printable(one) for one in (*deadlines, *archives))):
+    for sentence in (*safeguards, *map(printable, deadlines), *owners):
         warn(sentence, fg="yellow")
     if warning.is_raised:
         confirm = "" if yes else f". The exit code is {TOO_MANY}; to confirm, set --yes or a higher --limit"

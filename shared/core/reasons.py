@@ -146,7 +146,8 @@ class Reason(StrEnum):
     """The deletion of the object would take along a child that the policy has archived, and that is not, or that cannot
     be read. The child is archived when it finishes.
 
-    Wait for the archive, or read the line `problem`: it names the child. To delete the object and keep its children,
+    Read the line `problem`: it names the child. If the child never finishes, set `ttlafterfinished.dev/archive: "false"` on
+    it. To delete the object and keep its children,
     set `propagation: Orphan` in the policy rule that sets its TTL.
     """
     NOT_ARCHIVED = "not-archived"

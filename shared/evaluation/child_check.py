@@ -5,41 +5,52 @@ over. All children are read in full, since only a whole object shows whether a p
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import aclosing
 from dataclasses import InitVar, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from shared.core.archive.archiving import ArchiveFact, ChildrenFact
-from shared.core.archive.decide_archive import ArchiveDecision, ToArchive, decide_archive
+from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
+from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
 from shared.core.archive.wanted import find_archiving
 from shared.core.case import Case
 from shared.core.facts import Context, Reason
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_annotations, get_text, ref_of
+from shared.core.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
+from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.core.policy.ruling import add
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
-from shared.evaluation.children import CHILDREN_MAX, READS_AT_ONCE, ChildPage, Children
+from shared.evaluation.children import CHILDREN_MAX, Children
 from shared.evaluation.namespaces import Namespaces
 from shared.ports import Cluster, Snapshot
 
-CHILDREN_SECONDS_MAX = 10.0
+CHILDREN_SECONDS_MAX = 6.0
 """How long the children of one object are checked in one attempt, well below the time for one timer."""
 
-READ_BACK_SECONDS = 300.0
-"""How long a child whose document was read back is not read back again, so that the next attempt comes further."""
+CONTINUED_SECONDS = 900.0
+"""How long the children that an attempt has checked count for the next one, if not all of them could be checked."""
 
-_OTHERS_DECIDE = frozenset(
-    {Reason.TERMINATING, Reason.NEVER_FINISHES, Reason.EXEMPT, Reason.NO_ARCHIVE, Reason.AUDIT_ONLY}
-)
-"""Why a child needs no archive: it is never archived, or it goes whatever happens to its owner."""
+CHECKS_AT_ONCE = 16
+"""Documents of the children of one object that are read back at the same time."""
 
-_Key = tuple[str, str, str]
-_Checked = tuple[float, ArchiveFact]
+SLOW_NAMESPACE_SECONDS = 30.0
+"""After an attempt that took too long, how long the check of other objects in its namespace is limited."""
+
+SLOW_CHECKS_MAX = 2
+"""Checks at the same time in such a namespace: each holds a place that deletions in other namespaces need, too."""
+
+_UNKNOWN = (Reason.INVALID_ARCHIVE, Reason.INVALID_POLICY, Reason.NAMESPACE_UNREAD)
+"""Why it is unknown whether a child is archived."""
+
+_NO_GRACE = datetime.min.replace(tzinfo=UTC)
+
+_Key = tuple[str, str, ArchiveDestination]
+_Facts = dict[_Key, ArchiveFact]
 
 
 @dataclass
@@ -49,17 +60,20 @@ class ChildCheck:
     Attributes:
         archive_check: Reads back the documents of the children.
         namespaces: The namespaces of the children.
+        kinds: All known kinds.
     """
 
     cluster: InitVar[Cluster]
-    kinds: InitVar[Catalogue]
+    kinds: Catalogue
     archive_check: ArchiveCheck
     namespaces: Namespaces
     _children: Children = field(init=False)
-    _checked: OrderedDict[_Key, _Checked] = field(init=False, default_factory=OrderedDict)
+    _continued: OrderedDict[str, tuple[float, _Facts]] = field(init=False, default_factory=OrderedDict)
+    _slow: dict[str, float] = field(init=False, default_factory=dict)
+    _running: Counter[str] = field(init=False, default_factory=Counter)
 
-    def __post_init__(self, cluster: Cluster, kinds: Catalogue) -> None:
-        self._children = Children(cluster, kinds)
+    def __post_init__(self, cluster: Cluster) -> None:
+        self._children = Children(cluster, self.kinds)
 
     async def find(self, obj: Any, rule: KindRule, context: Context) -> ChildrenFact:
         """Return what the children of an object wait for; the first one that keeps the object is named.
@@ -78,56 +92,105 @@ class ChildCheck:
             PermanentError: The children may not be read, or there are too many.
         """
         root = ref_of(obj)
-        fact, count = ChildrenFact(root.uid, reason=None), 0
+        nothing = ChildrenFact(root.uid, reason=None)
+        if self._is_slow(root.namespace) and self._running[root.namespace] >= SLOW_CHECKS_MAX:
+            problem = f"children in namespace {root.namespace} take long to check, and others are checked now"
+            return replace(nothing, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
+        self._running[root.namespace] += 1
+        facts = self._take_continued(root.uid)
         try:
-            async with asyncio.timeout(CHILDREN_SECONDS_MAX), aclosing(self._children.find(root, rule)) as pages:
-                async for page in pages:
-                    for unreadable in page.unreadable:
-                        return _kept(fact, unreadable.ref, Reason.CHILD_NOT_ARCHIVED, unreadable.problem)
-                    for start in range(0, len(page.children), READS_AT_ONCE):
-                        found = await self._look(page, start, context.policy)
-                        for ref, decision in found:
-                            fact = _add(fact, ref, decision)
-                            if fact.reason is not None:
-                                return fact
-                        count += len(found)
+            async with asyncio.timeout(CHILDREN_SECONDS_MAX):
+                return await self._check_all(root, rule, context.policy, facts)
         except TimeoutError:
-            problem = f"{count} of its children are checked after {CHILDREN_SECONDS_MAX:g} s, and not all"
-            return replace(fact, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
-        return fact
+            self._slow[root.namespace] = _now() + SLOW_NAMESPACE_SECONDS
+            self._continued[root.uid] = _now(), facts
+            if sum(len(known) for _, known in self._continued.values()) > CHILDREN_MAX:
+                self._continued.popitem(last=False)
+            problem = f"its children could not all be checked within {CHILDREN_SECONDS_MAX:g} s"
+            return replace(nothing, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
+        finally:
+            self._running[root.namespace] -= 1
+            if not self._running[root.namespace]:
+                del self._running[root.namespace]
+
+    def _is_slow(self, namespace: str) -> bool:
+        if (until := self._slow.get(namespace)) is not None and _now() >= until:
+            del self._slow[namespace]
+        return namespace in self._slow
+
+    def _take_continued(self, uid: str) -> _Facts:
+        """What the attempt before has read back, if it was cut off; each document counts for one continuation only."""
+        at, facts = self._continued.pop(uid, (0.0, _Facts()))
+        return facts if _now() - at <= CONTINUED_SECONDS else {}
+
+    async def _check_all(self, root: ObjectRef, rule: KindRule, policy: Policy, facts: _Facts) -> ChildrenFact:
+        found = ChildrenFact(root.uid, reason=None)
+        async with aclosing(self._children.find(root, rule)) as pages:
+            async for page in pages:
+                for unreadable in page.unreadable:
+                    return _kept(found, unreadable.ref, f"it may be a child, and cannot be read: {unreadable.problem}")
+                for start in range(0, len(page.children), CHECKS_AT_ONCE):
+                    some = page.children[start : start + CHECKS_AT_ONCE]
+                    looks = (self._look(found, one, page.rule, policy, facts) for one in some)
+                    for fact in await asyncio.gather(*looks):
+                        if fact.reason is not None:
+                            return fact
+                        found = max(found, fact, key=_ready_at)
+        return found
 
     async def _look(
-        self, page: ChildPage, start: int, policy: Policy
-    ) -> list[tuple[ObjectRef, ArchiveDecision | PermanentError]]:
-        some = page.children[start : start + READS_AT_ONCE]
-        decided = await asyncio.gather(*(self._decide(one, page.rule, policy) for one in some))
-        return list(zip((one.ref for one in some), decided, strict=True))
-
-    async def _decide(self, child: Snapshot, rule: KindRule, policy: Policy) -> ArchiveDecision | PermanentError:
-        """The decision about the archive of a child; of an unfinished one, as if it had finished."""
+        self, nothing: ChildrenFact, child: Snapshot, rule: KindRule, policy: Policy, facts: _Facts
+    ) -> ChildrenFact:
+        """What one child waits for."""
+        if get_in(child.obj, "metadata.deletionTimestamp") is not None:
+            return nothing  # it goes whatever happens to its owner
+        if "hold" in get_annotations(child.obj):
+            return _kept(nothing, child.ref, "it is held", Reason.CHILD_HELD)
         try:
-            context = Context(policy, await self.namespaces.get(child.ref.namespace))
-            decision = decide_archive(child.obj, rule, child.read_at, context)
-            if decision.reason in (Reason.UNFINISHED, Reason.UNKNOWN_SHAPE):
-                return _decide_unfinished(child.obj, rule, context, decision)
-            if not isinstance(decision, ToArchive):
-                return decision
-            context = replace(context, archived=await self._read_back(child.obj, rule, context, decision))
-            return decide_archive(child.obj, rule, child.read_at, context)
+            namespace = await self.namespaces.get(child.ref.namespace) if rule.scope == "Namespaced" else None
+            context = Context(policy, namespace)
+            decision = self._decide(child, rule, context)
+            archiving, fact = decision.facts.archiving, decision.facts.archived
+            if archiving is None or decision.reason is Reason.AUDIT_ONLY:
+                return nothing
+            if fact is None:
+                fact = await self._read_back(child.obj, rule, context, archiving, facts)
         except PermanentError as error:
-            return error
+            return _kept(nothing, child.ref, str(error))
+        if fact.acknowledged_at is None:
+            waits = f"archive {archiving.to} has not acknowledged this version of it"
+            return _kept(nothing, child.ref, fact.problem or waits)
+        moved_by = f"the grace of the archive {archiving.to} for its child {child.ref.kind} {child.ref.name}"
+        return replace(nothing, ready_at=add(fact.acknowledged_at, archiving.grace), moved_by=moved_by)
 
-    async def _read_back(self, obj: Any, rule: KindRule, context: Context, decision: ToArchive) -> ArchiveFact | None:
-        uid, version = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion")
-        key, now = (decision.archiving.to, uid, version), asyncio.get_running_loop().time()
-        at, fact = self._checked.get(key, (now, None))
-        if fact is not None and now - at <= READ_BACK_SECONDS and fact.is_about(obj, decision.archiving):
-            return fact
-        fact = await self.archive_check.read_back(obj, rule, context)
-        if fact is not None and fact.acknowledged_at is not None:
-            self._checked[key] = asyncio.get_running_loop().time(), fact
-            if len(self._checked) > CHILDREN_MAX:
-                self._checked.popitem(last=False)
+    def _decide(self, child: Snapshot, rule: KindRule, context: Context) -> ArchiveDecision:
+        """The decision about the archive of a child; its facts have no `archiving` if no archive is wanted for it.
+
+        Raises:
+            PermanentError: It cannot be archived now, or it is unknown whether it is.
+        """
+        known = self.kinds.of(rule.group, rule.kind)
+        is_unknown = bool(known) and self.kinds.get(rule.api_version, rule.kind) is None
+        if is_unknown and any(may_archive(child.obj, one, context) for one in known):
+            raise PermanentError(f"no kind rule knows its version {rule.api_version}")
+        decision = decide_archive(child.obj, rule, child.read_at, context)
+        if decision.reason in (Reason.UNFINISHED, Reason.UNKNOWN_SHAPE) and not rule.never_finishes:
+            _check_unfinished(child.obj, rule, context)
+        if decision.reason in _UNKNOWN:
+            raise PermanentError(decision.facts.problem or f"whether it is archived is unknown ({decision.reason})")
+        return decision
+
+    async def _read_back(
+        self, obj: Any, rule: KindRule, context: Context, archiving: Archiving, facts: _Facts
+    ) -> ArchiveFact:
+        """What the archive has of a child. Its own children are checked for themselves, so its document needs none."""
+        alone, destination = replace(archiving, children=False), context.policy.archives[archiving.to]
+        key = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion"), destination
+        fact = facts.get(key)
+        if fact is None or not fact.is_about(obj, alone):
+            fact = await self.archive_check.read_back_as(alone, obj, rule, context)
+            if fact.acknowledged_at is not None:
+                facts[key] = fact
         return fact
 
 
@@ -136,8 +199,8 @@ def may_keep(rule: KindRule, policy: Policy) -> bool:
     return bool(policy.archives) and bool(rule.children)
 
 
-def _decide_unfinished(obj: Any, rule: KindRule, context: Context, decision: ArchiveDecision) -> ArchiveDecision:
-    """The decision about a child that has not finished, or of which that is unknown.
+def _check_unfinished(obj: Any, rule: KindRule, context: Context) -> None:
+    """Check a child that has not finished, or of which that is unknown.
 
     Raises:
         PermanentError: It is archived when it finishes, or that is unknown.
@@ -145,35 +208,20 @@ def _decide_unfinished(obj: Any, rule: KindRule, context: Context, decision: Arc
     try:
         archiving = find_archiving(Case(obj, rule, context, get_annotations(obj), finish_of(obj, rule)))
     except (ValueError, LookupError) as error:
-        raise PermanentError(f"{error}") from None
-    if archiving is None or archiving.audit:
-        return decision
-    raise PermanentError(f"it has not finished, and {archiving.source} has it archived when it finishes")
+        raise PermanentError(str(error) or "whether it is archived is unknown") from None
+    if archiving is not None and not archiving.audit:
+        raise PermanentError(f"it has not finished, and {archiving.source} has it archived when it finishes")
 
 
-def _add(fact: ChildrenFact, ref: ObjectRef, decision: ArchiveDecision | PermanentError) -> ChildrenFact:
-    """The fact with one more child."""
-    if isinstance(decision, PermanentError):
-        return _kept(fact, ref, Reason.CHILD_NOT_ARCHIVED, str(decision))
-    facts = decision.facts
-    match decision.reason:
-        case Reason.HELD:
-            return _kept(fact, ref, Reason.CHILD_HELD, "it is held")
-        case Reason.ARCHIVED if facts.archived and facts.archived.acknowledged_at and facts.archiving:
-            ready_at = add(facts.archived.acknowledged_at, facts.archiving.grace)
-            if fact.ready_at is not None and ready_at <= fact.ready_at:
-                return fact
-            moved_by = f"the grace of the archive {facts.archiving.to} for its child {ref.kind} {ref.name}"
-            return replace(fact, ready_at=ready_at, moved_by=moved_by)
-        case Reason.UNFINISHED | Reason.UNKNOWN_SHAPE:
-            return fact  # no archive is wanted for it
-        case reason if reason in _OTHERS_DECIDE:
-            return fact
-    problem = facts.archived.problem if facts.archived else facts.problem
-    to = facts.archiving.to if facts.archiving else ""
-    waits = f"archive {to} has not acknowledged this version of it" if to else "whether it is archived is unknown"
-    return _kept(fact, ref, Reason.CHILD_NOT_ARCHIVED, problem or waits)
+def _kept(
+    nothing: ChildrenFact, ref: ObjectRef, problem: str, reason: Reason = Reason.CHILD_NOT_ARCHIVED
+) -> ChildrenFact:
+    return replace(nothing, reason=reason, problem=f"child {ref.kind} {ref.name}: {problem}")
 
 
-def _kept(fact: ChildrenFact, ref: ObjectRef, reason: Reason, problem: str) -> ChildrenFact:
-    return replace(fact, reason=reason, problem=f"child {ref.kind} {ref.name}: {problem}")
+def _ready_at(fact: ChildrenFact) -> datetime:
+    return fact.ready_at or _NO_GRACE
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -21,6 +21,7 @@ _REASONS = {
     Reason.INVALID_DEADLINE: EventReason.INVALID_DEADLINE,
     Reason.INVALID_POLICY: EventReason.INVALID_POLICY,
     Reason.CANNOT_STOP: EventReason.CANNOT_STOP,
+    Reason.CHILD_NOT_ARCHIVED: EventReason.NOT_ARCHIVED,
 }
 """Reasons of Events about a deadline that is not enforced."""
 

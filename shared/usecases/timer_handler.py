@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shared.core.archive.gate import find_propagation
+from shared.core.archive.gate import CHILD_REASONS, find_propagation
 from shared.core.decide import Ignore, Wait
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
@@ -113,7 +113,9 @@ class TimerHandler(ObjectHandler):
             return proven
         snapshot = await self.cluster.get_cached(ref, due_at=fired.due_at) if fired else None
         evaluation = await self._evaluate(snapshot, rule) if snapshot else None
-        if evaluation is None or isinstance(evaluation.decision, Ignore | Wait):
+        # An object that its children keep is kept anyway, and they are not read twice.
+        has_read_children = evaluation is not None and evaluation.decision.reason in CHILD_REASONS
+        if evaluation is None or (isinstance(evaluation.decision, Ignore | Wait) and not has_read_children):
             snapshot = await self.cluster.get(rule, ref)
             evaluation = await self._evaluate(snapshot, rule) if snapshot else None
         if snapshot is None or evaluation is None or not ref.is_same(snapshot.ref):

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 
 from shared.core.archive.gate import find_propagation
 from shared.core.decide import Ignore
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
 from shared.evaluation.batch import BatchResult
 
 
-def describe_owners(objects: Sequence[BatchResult], policy: Policy) -> Iterator[str]:
+def describe_owners(objects: Sequence[BatchResult], policy: Policy, kinds: Catalogue) -> Iterator[str]:
     """Say how many objects may be deleted later than shown: a rule has their children archived, which go with them.
 
     `plan` does not read the children of each object.
@@ -18,8 +19,8 @@ def describe_owners(objects: Sequence[BatchResult], policy: Policy) -> Iterator[
     Args:
         objects: The decisions about each object; the last one counts.
         policy: The policy of these decisions.
+        kinds: All known kinds.
     """
-    kinds = {(one.rule.group, one.rule.kind): one.rule for one in objects}
     counts: Counter[tuple[str, str]] = Counter()
     for one in objects:
         if _takes_children(one):
@@ -33,13 +34,13 @@ def describe_owners(objects: Sequence[BatchResult], policy: Policy) -> Iterator[
 
 
 def _takes_children(one: BatchResult) -> bool:
-    """Return whether an object is due, now or later, and its children are deleted with it."""
-    decision = one.decisions[-1]
-    return not isinstance(decision, Ignore) and find_propagation(decision.facts, one.rule) != "Orphan"
+    """Return whether an object is deleted now or later, by its TTL or at its deadline, and its children with it."""
+    decision, stop = one.decisions[-1], one.stops[-1]
+    ends = decision if not isinstance(decision, Ignore) else stop
+    is_deleted = not isinstance(ends, Ignore) and (ends is decision or stop.facts.active.deletes)
+    return is_deleted and find_propagation(ends.facts, one.rule) != "Orphan"
 
 
-def _archived_children(rule: KindRule, kinds: dict[tuple[str, str], KindRule], policy: Policy) -> Iterator[KindRule]:
+def _archived_children(rule: KindRule, kinds: Catalogue, policy: Policy) -> Iterator[KindRule]:
     for child in rule.children:
-        known = kinds.get((child.group, child.kind))
-        if known is not None and policy.archives_kind(known):
-            yield known
+        yield from (one for one in kinds.of(child.group, child.kind)[:1] if policy.archives_kind(one))

@@ -18,6 +18,9 @@ from shared.core.objects import get_text
 from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.ruling import UnreadableRuleError, add
 
+CHILD_REASONS = (Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED)
+"""Why the children of an object keep it."""
+
 
 def apply_gate(case: Case, facts: Facts) -> tuple[Reason | None, Facts]:
     """The reason to keep an object that nothing else keeps, and its facts with what is known about the archive. Total.

@@ -18,7 +18,7 @@ async def warnings(*rules):
     policy = Policy.model_validate({"archives": ARCHIVES, "rules": list(rules)}).of_kinds(shipped_kinds())
     objects = [a_job(number, complete=ago(60)) for number in range(3)] + [a_pod(1)]
     preview = await look(cluster_of(*objects), NO_POLICY, policy, rules=(JOB, POD))
-    return list(describe_owners(preview.objects, policy))
+    return list(describe_owners(preview.objects, policy, shipped_kinds()))
 
 
 async def test_owners_that_wait_for_the_archive_of_their_children_are_counted():

@@ -6,6 +6,7 @@ import pytest
 
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Expire, Reason, Wait
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
@@ -191,29 +192,77 @@ async def test_children_of_an_object_that_is_not_due_are_not_read(bench):
     assert "list-metadata" not in {call.verb for call in bench.cluster.calls}
 
 
-async def test_document_that_is_lost_after_a_while_keeps_the_owner(bench):
+async def test_document_is_read_back_before_each_deletion(bench):
     bench.put(child(), at=LONG_AGO)
     assert isinstance(await bench.decide(), Expire)
-    bench.archive.documents.clear()
 
-    assert isinstance(await bench.decide(), Expire)  # it was read back a moment ago
-    bench.evaluator.child_check._checked.clear()
+    bench.archive.documents.clear()
     assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED
 
 
-async def test_attempt_that_is_too_short_for_all_children_is_continued_by_the_next(bench):
-    bench.put(*(child(f"{number:02}") for number in range(12)), at=LONG_AGO)
-
-    async def answer_slowly(verb: str) -> None:
+def answering_slowly(bench):
+    async def answer(verb: str) -> None:
         await asyncio.sleep(4 if verb == "read" else 0)
 
-    bench.archive.before = answer_slowly
-    reasons: list[Reason] = []
-    while not reasons or reasons[-1] is Reason.CHILD_NOT_ARCHIVED:
-        reasons.append((await bench.decide()).reason)
+    bench.archive.before = answer
 
-    assert reasons == [Reason.CHILD_NOT_ARCHIVED, Reason.EXPIRED]
-    assert bench.archive.calls["read"] <= 12 + 4  # those of the page that was cut off are read again
+
+async def test_attempt_that_is_too_short_for_all_children_is_continued_by_the_next(bench):
+    bench.put(*(child(f"{number:02}") for number in range(24)), at=LONG_AGO)
+    answering_slowly(bench)
+
+    assert (await kept(bench))[1] == "its children could not all be checked within 6 s"
+    assert isinstance(await bench.decide(), Expire)
+    assert bench.archive.calls["read"] == 24 + 8  # those that were cut off are read again
+
+
+async def test_what_an_attempt_has_read_back_counts_for_no_other_destination(bench):
+    bench.put(*(child(f"{number:02}") for number in range(24)), at=LONG_AGO)
+    answering_slowly(bench)
+    await bench.decide()
+    bench.policy = archiving(match={"kinds": ["pods"]}, archives={"main": {"url": "file:///another"}})
+    bench.archive.documents.clear()
+
+    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED
+
+
+async def test_slow_namespace_gets_few_checks_at_once(bench):
+    bench.put(*(child(f"{number:02}") for number in range(40)), at=LONG_AGO)
+    answering_slowly(bench)
+    await bench.decide()
+
+    found = await asyncio.gather(*(bench.decide() for _ in range(5)))
+    problems = [one.facts.problem for one in found]
+    assert problems.count("children in namespace ci take long to check, and others are checked now") == 3
+    assert {one.reason for one in found} == {Reason.CHILD_NOT_ARCHIVED}
+
+
+async def test_child_that_was_stored_with_its_owner_only_counts(bench):
+    """Its document has no children: they are children of the owner, too, and are looked at themselves."""
+    stored = bench.cluster.put(child())
+    bench.archive.store(stored, POD, at=LONG_AGO, with_children=False)
+
+    assert isinstance(await bench.decide(), Expire)
+
+
+@pytest.mark.parametrize("status", ["?", {"phase": 7}])
+async def test_held_child_of_an_unknown_shape_keeps_its_owner(bench, status):
+    bench.policy = archiving(match={"kinds": ["taskruns"]})
+    bench.put(annotated(having(child(), "status", status), hold="evidence"))
+
+    assert (await kept(bench))[0] is Reason.CHILD_HELD
+
+
+async def test_child_in_a_version_that_no_rule_knows_keeps_its_owner(bench):
+    kinds = Catalogue((JOB, POD.model_copy(update={"api_versions": ("v2",)})))
+    evaluator = Evaluator(bench.cluster, kinds, lambda: bench.policy, archives=bench.archives)
+    bench.put(child())
+
+    decision = await evaluator.decide(Snapshot(DUE, NOW), JOB)
+    assert (decision.reason, "no kind rule knows its version v1" in decision.facts.problem) == (
+        Reason.CHILD_NOT_ARCHIVED,
+        True,
+    )
 
 
 async def test_object_is_not_deleted_at_its_deadline_before_its_children_are_archived(bench):
