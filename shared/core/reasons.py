@@ -146,9 +146,9 @@ class Reason(StrEnum):
     """The deletion of the object would take along a child that the policy has archived, and that is not, or that cannot
     be read. The child is archived when it finishes.
 
-    Read the line `problem`: it names the child. If the child never finishes, set `ttlafterfinished.dev/archive: "false"` on
-    it. To delete the object and keep its children,
-    set `propagation: Orphan` in the policy rule that sets its TTL.
+    Read the line `problem`: it names the child. If the child never finishes, set the annotation
+    `ttlafterfinished.dev/archive: "false"` on it. To delete the object and keep its children, set
+    `propagation: Orphan` in the policy rule that sets its TTL.
     """
     NOT_ARCHIVED = "not-archived"
     """An archive has to acknowledge exactly this version of the object before it is deleted, and has not yet, or that
