@@ -6,13 +6,15 @@ acknowledge nothing, but their children and logs may not exist anywhere else any
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from shared.core.archive.cluster import is_former_part
 from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.document import Document, Record, canonical, digest_of, without_secret_data
 from shared.core.archive.layout import ArchiveKey, container_of, log_path, parse_key, parse_log_path, prefix_of
+from shared.core.archive.verify import find_damage
 from shared.errors import AbsentDocumentError, DamagedDocumentError
 from shared.evaluation.pod_logs import LogGap
 from shared.ports import Archive, ConfirmingArchive
@@ -22,6 +24,9 @@ from shared.usecases.byte_gate import ByteGate
 
 LISTED_SECONDS_MAX = 5.0
 """How old the list of the clusters in an archive may be: a process of an older version may add one."""
+
+COPIES_AT_ONCE = 16
+"""Children or logs of one document that are copied at the same time."""
 
 _log = logging.getLogger("ttl")
 _LOST = (AbsentDocumentError, DamagedDocumentError, ValueError)
@@ -37,7 +42,7 @@ class FormerDocuments:
 
     gate: ByteGate
     _listed: dict[str, tuple[Archive, float, Sequence[str]]] = field(default_factory=dict)
-    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _listing: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def adopt(
         self, archive: Archive, copied: ArchiveCopy, found: Found | None, *, secrets: bool = False
@@ -61,22 +66,16 @@ class FormerDocuments:
         """
         if isinstance(archive, ConfirmingArchive):
             return found
-        record = None
+        record = None if found is None else _own_record(found)
+        was_moved = False
         for part in await self._parts(archive, copied):
             former = replace(copied.key, cluster=part)
-            try:
-                document = await archive.read(former)
-            except AbsentDocumentError:
-                continue
-            except DamagedDocumentError as error:
-                _log.warning("%s", error)
-                continue
-            moved = await _Move(archive, former, copied, self.gate, secrets=secrets).move(document.record)
-            record = moved if record is None else moved.joined(record)
-        if record is None:
+            document = await _read(archive, former, copied.cluster_id)
+            if document is not None:
+                moved = await _Move(archive, former, copied, self.gate, secrets=secrets).move(document.record)
+                record, was_moved = moved if record is None else record.joined(moved), True
+        if record is None or not was_moved:
             return found
-        if found is not None and found.record is not None:
-            record = found.record.joined(record)
         update = {"redacted": copied.is_redacted, "cluster_id": copied.cluster_id}
         record = record.model_copy(update=update)
         await archive.put(copied.key, Document(record, copied.text), replaces=found is not None)
@@ -84,7 +83,7 @@ class FormerDocuments:
 
     async def _parts(self, archive: Archive, copied: ArchiveCopy) -> list[str]:
         """The former names of the cluster that the archive has, as in the keys."""
-        async with self._listing:
+        async with self._listing[archive.name]:
             known, at, parts = self._listed.get(archive.name, (None, 0.0, ()))
             now = asyncio.get_running_loop().time()
             if known is not archive or now - at > LISTED_SECONDS_MAX:
@@ -108,20 +107,14 @@ class _Move:
     async def move(self, record: Record) -> Record:
         """Copy the children and logs that a record names; return it with their present keys."""
         logs, problems, with_logs = list[str](), dict(record.log_problems), record.with_logs
-        for path in record.logs:
-            try:
-                logs.append(await self._copy_log(path))
-            except _LOST as error:
-                problem = f"{LogGap.GONE}: {error}"
-                problems[container_of(path)], with_logs = problem, False
-                self._report(path, error)
-        children, with_children = list[str](), record.with_children
-        for path in record.children:
-            try:
-                children.append(await self._copy_child(path))
-            except _LOST as error:
-                with_children = False
-                self._report(path, error)
+        for path, copy in await self._copy_all(record.logs, self._copy_log):
+            if isinstance(copy, str):
+                logs.append(copy)
+            else:
+                problems[container_of(path)], with_logs = f"{LogGap.GONE}: {copy}", False
+        found = await self._copy_all(record.children, self._copy_child)
+        children = [copy for _, copy in found if isinstance(copy, str)]
+        with_children = record.with_children and len(children) == len(record.children)
         return record.model_copy(
             update={
                 "children": tuple(children),
@@ -132,20 +125,42 @@ class _Move:
             }
         )
 
+    async def _copy_all(
+        self, paths: Sequence[str], copy: Callable[[str], Awaitable[str]]
+    ) -> list[tuple[str, str | Exception]]:
+        """Copy some at a time; return each path with that of its copy, or with why it is lost."""
+
+        async def try_one(path: str) -> tuple[str, str | Exception]:
+            try:
+                return path, await copy(path)
+            except _LOST as error:
+                self._report(path, error)
+                return path, error
+
+        done: list[tuple[str, str | Exception]] = []
+        for start in range(0, len(paths), COPIES_AT_ONCE):
+            done += await asyncio.gather(*map(try_one, paths[start : start + COPIES_AT_ONCE]))
+        return done
+
     async def _copy_child(self, path: str) -> str:
         if path in self._moved:  # a child of two owners
             return self._moved[path]
         former = self._checked(parse_key(path), path)
         document = await self.archive.read(former)
+        if problem := _find_problem(former, document, self.copied.cluster_id):
+            raise ValueError(f"{path}: {problem}")
         obj = document.obj
         text = document.text if self.secrets or without_secret_data(obj) is obj else canonical(without_secret_data(obj))
         present = replace(former, cluster=self.copied.key.cluster, digest=digest_of(text))
         self._moved[path] = present.path
-        if await self.archive.find(present) is None:
+        known = await look_up(self.archive, present)
+        if known is None or known.record is None or not known.record.is_of(known.stored.archive_id):
             record = await replace(self, former=former).move(document.record)
             redacted = record.redacted or text != document.text
             update = {"redacted": redacted, "cluster_id": self.copied.cluster_id}
-            await self.archive.put(present, Document(record.model_copy(update=update), text))
+            await self.archive.put(
+                present, Document(record.model_copy(update=update), text), replaces=known is not None
+            )
         return present.path
 
     async def _copy_log(self, path: str) -> str:
@@ -168,3 +183,33 @@ class _Move:
 
     def _report(self, path: str, error: Exception) -> None:
         _log.warning("archive %s: cannot copy %s of %s: %s", self.archive.name, path, self.former.path, error)
+
+
+def _find_problem(key: ArchiveKey, document: Document, cluster_id: str) -> str:
+    """Why a stored document is not that of its key in this cluster; empty if it is."""
+    if document.record.cluster_id not in ("", cluster_id):
+        return f"its record names the cluster with id {document.record.cluster_id}"
+    return find_damage(key, document)
+
+
+async def _read(archive: Archive, key: ArchiveKey, cluster_id: str) -> Document | None:
+    """Read the document of a former key; None if there is none that can be copied."""
+    try:
+        document = await archive.read(key)
+    except AbsentDocumentError:
+        return None
+    except DamagedDocumentError as error:
+        _log.warning("%s", error)
+        return None
+    if problem := _find_problem(key, document, cluster_id):
+        _log.warning("archive %s: %s is not copied: %s", archive.name, key.path, problem)
+        return None
+    return document
+
+
+def _own_record(found: Found) -> Record | None:
+    """The record under the present key; what one of another archive says of children and logs does not count."""
+    record = found.record
+    if record is None or record.is_of(found.stored.archive_id):
+        return record
+    return record.model_copy(update={"with_children": False, "with_logs": False})

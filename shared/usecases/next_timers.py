@@ -19,9 +19,9 @@ from shared.ports import Snapshot
 SOON = timedelta(minutes=10)
 """If an object is due within this time, its namespace is read when the timer fires, and not at once."""
 
-CHILD_ATTEMPTS_MAX = 7
-"""So often an object that waits for a child is read again by timers, within a minute: most children are archived by
-then."""
+CHILD_ATTEMPTS_MAX = 12
+"""So often an object that waits for a child is read again by timers, within some minutes: most children are archived by
+then. Attempts that failed for other reasons count, too."""
 
 CLOCKS_APART_MAX = timedelta(minutes=5)
 """How far the timer engine's clock may be ahead of the API server's; a timer that is further ahead is forged."""

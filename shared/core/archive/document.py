@@ -23,7 +23,7 @@ OBJECT_BYTES_MAX = 16 * 1024 * 1024
 """Maximum number of bytes of an object in a document: as many as one answer of the API server may have. etcd stores
 objects of about 1.5 MB."""
 
-RECORD_BYTES_MAX = 16 * 1024 * 1024
+RECORD_BYTES_MAX = 24 * 1024 * 1024
 """Maximum number of bytes of the line about the archiving, which names up to 20,000 children and their logs."""
 
 DOCUMENT_BYTES_MAX = RECORD_BYTES_MAX + 1 + OBJECT_BYTES_MAX

@@ -8,6 +8,9 @@ from shared.core.archive.document import Document
 from shared.core.archive.layout import parse_key, parse_log_path
 from shared.errors import MissingLogError
 from shared.messages import ObjectArchived, ObjectDeleted
+from shared.usecases.archive_former import FormerDocuments
+from shared.usecases.archive_lookup import Found
+from shared.usecases.byte_gate import ByteGate
 from tests.archives import CLUSTER, archiving, copied_of
 from tests.builders import JOB, not_none
 from tests.unit.usecases.test_archive import UID, Bench, logging
@@ -158,3 +161,44 @@ async def test_archive_without_former_names_is_listed_once_in_a_while():
         await bench.store(bench.put())
 
     assert bench.archive.calls["folders"] == 1
+
+
+async def test_record_of_another_cluster_is_not_copied():
+    bench, stored = await archived_before("before")
+    for path, (data, at) in bench.archive.documents.items():
+        old = Document.parse(data)
+        other = old.record.model_copy(update={"cluster_id": "another"})
+        bench.archive.documents[path] = Document(other, old.text).to_bytes(), at
+    bench.cluster.remove(POD)
+
+    answer, record = await archive_again(bench, stored)
+
+    assert (answer.children, record.children, record.logs) == (0, (), ())
+
+
+async def test_damaged_child_under_its_present_key_is_replaced():
+    bench, stored = await archived_before("before")
+    (former,) = [path for path in bench.archive.documents if "/Pod.v1" in path]
+    bench.archive.documents[former.replace("/before/", f"/{CLUSTER.part}/")] = b"cut", bench.clock.now()
+    bench.cluster.remove(POD)
+
+    _, record = await archive_again(bench, stored)
+
+    (child,) = record.children
+    assert (await bench.archive.read(parse_key(child))).obj["metadata"]["name"] == POD
+
+
+async def test_what_a_record_of_another_archive_says_of_logs_does_not_count():
+    bench, stored = await archived_before("before")
+    (former,) = [path for path in bench.archive.documents if "/Job.v1" in path]
+    data, at = bench.archive.documents[former]
+    old = Document.parse(data)
+    lacking = old.record.model_copy(update={"with_logs": False, "logs": (), "children": ()})
+    bench.archive.documents[former] = Document(lacking, old.text).to_bytes(), at
+    foreign = old.record.model_copy(update={"archive_id": "another", "logs": (), "children": ()})
+    found = Found(replace(bench.archive.store(stored), archive_id="present"), foreign)
+
+    adopted = await FormerDocuments(ByteGate()).adopt(bench.archive, copied_of(stored), found)
+
+    record = not_none(not_none(adopted).record)
+    assert (record.with_logs, record.with_children) == (False, lacking.with_children)

@@ -78,6 +78,9 @@ class AbsentJetStreamError(TryLaterError):
         super().__init__(_ABSENT)
 
 
+_CLOSED = "NATS did not answer before the connection was closed"
+
+
 @dataclass(slots=True)
 class _Waiting:
     answer: asyncio.Future[Answer]
@@ -102,6 +105,7 @@ class Acks:
         self._number, self._heard_at, self._probed_at = 0, 0.0, 0.0
         self._work: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def start(self) -> None:
         """Subscribe to the answers."""
@@ -109,21 +113,22 @@ class Acks:
         self._look()
 
     def close(self) -> None:
-        """End all requests without an answer."""
+        """End all requests without an answer, also those that wait for a place."""
+        self._is_closed = True
         if self._timer:
             self._timer.cancel()
         for token in tuple(self._waiting):
-            self._end(token, TryLaterError("NATS did not answer before the connection was closed"))
+            self._end(token, TryLaterError(_CLOSED))
 
     def refuse(self, violation: str) -> None:
         """End the requests that the servers have just refused.
 
         Args:
-            violation: What the servers reported; it has the subject in quotes.
+            violation: What the servers reported; it has the subject in quotes. The client writes it in small letters.
         """
         error = f"the NATS servers refuse this user a right: {violation}; grant the right to the user of the timers"
         for token, waiting in tuple(self._waiting.items()):
-            if f'"{waiting.subject}"' in violation:
+            if f'"{waiting.subject}"'.lower() in violation.lower():
                 self._end(token, TryLaterError(error))
 
     async def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> asyncio.Future[Answer]:
@@ -137,6 +142,9 @@ class Acks:
             TryLaterError: The connection is closed.
         """
         await self._free.acquire()
+        if self._is_closed:
+            self._free.release()
+            raise TryLaterError(_CLOSED)
         loop = asyncio.get_running_loop()
         self._number += 1
         token = str(self._number)
