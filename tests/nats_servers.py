@@ -6,8 +6,11 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import nats
+from nats.js.errors import APIError
 
 from shared.devserver.ports import free_port
 from shared.devserver.real_servers import find_program
@@ -16,6 +19,8 @@ from tests.proc import memory_kb
 from tests.required import PLACES, required
 
 NATS_PROGRAM = "nats-server"
+
+STORE_BYTES = 2_000_000
 
 
 def required_nats_program() -> Path:
@@ -102,6 +107,25 @@ def nats_server(folder: Path, config: Mapping[str, object] | None = None) -> Ite
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def small_nats_server(folder: Path) -> Iterator[NatsServer]:
+    """A running server that stores only `STORE_BYTES`."""
+    with nats_server(folder, {"jetstream": {"store_dir": str(folder / "data"), "max_file_store": STORE_BYTES}}) as node:
+        yield node
+
+
+async def fill_store(node: NatsServer) -> None:
+    """Store other messages in a small server until it refuses them."""
+    client = await nats.connect(node.url)
+    stream = client.jetstream()
+    await stream.add_stream(name="other", subjects=["other"])
+    for size in (STORE_BYTES // 40, 1_000, 1):
+        with suppress(APIError):
+            while True:
+                await stream.publish("other", b"x" * size)
+    await client.close()
 
 
 @contextmanager

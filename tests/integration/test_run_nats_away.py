@@ -4,51 +4,32 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-import nats
 import pytest
-from nats.js.errors import APIError
 
 from tests.integration.conftest import Api, Run
 from tests.integration.test_timers import stamp
-from tests.nats_servers import NatsServer
+from tests.nats_servers import NatsServer, fill_store, small_nats_server
 from tests.servers import shared_server  # noqa: F401 - a fixture
 
 INTERVAL_SECONDS = 30.0
 LATENESS_MAX = 1.5 * INTERVAL_SECONDS
 """One interval, and some seconds for a busy machine; it was three and a half intervals while each sweep waited."""
 
-STORE_BYTES = 2_000_000
 PODS = 25
 STOP_SECONDS_MAX = 15.0
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NatsServer]:
-    folder = tmp_path / "nats"
-    server = NatsServer(folder, {"jetstream": {"store_dir": str(folder / "data"), "max_file_store": STORE_BYTES}})
-    server.start()
-    yield server
-    server.stop()
+    with small_nats_server(tmp_path / "nats") as server:
+        yield server
 
 
 def fill(node: NatsServer) -> None:
-    """Store other messages until the server refuses more."""
-
-    async def fill() -> None:
-        client = await nats.connect(node.url)
-        stream = client.jetstream()
-        await stream.add_stream(name="other", subjects=["other"])
-        for size in (STORE_BYTES // 40, 1_000, 1):
-            with suppress(APIError):
-                while True:
-                    await stream.publish("other", b"x" * size)
-        await client.close()
-
-    asyncio.run(fill())
+    asyncio.run(fill_store(node))
 
 
 def finish(api: Api, namespace: str, name: str, ttl: str) -> None:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import nats
 import pytest
-from nats.js.errors import APIError
 
 from shared.adapters.timers.nats.acks import ACK_ANSWER_SECONDS
 from shared.adapters.timers.nats.subjects import subjects_of
@@ -16,12 +14,10 @@ from shared.errors import TryLaterError
 from shared.messages import Purpose, TimerKey
 from tests.contract.timers.nats_world import STREAM, world_of
 from tests.contract.timers.worlds import QUICK, World
-from tests.nats_servers import NatsServer, nats_server
+from tests.nats_servers import NatsServer, fill_store, nats_server, small_nats_server
 from tests.volumes import mounted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
-
-STORE_BYTES = 2_000_000
 
 
 @pytest.fixture
@@ -42,8 +38,7 @@ async def refusal_of(world: World, fill: Callable[[], object]) -> tuple[str, flo
 
 
 async def test_limit_of_the_storage_is_named_at_once(tmp_path: Path) -> None:
-    config = {"jetstream": {"store_dir": str(tmp_path / "nats" / "data"), "max_file_store": STORE_BYTES}}
-    with nats_server(tmp_path / "nats", config) as node:
+    with small_nats_server(tmp_path / "nats") as node:
         world = world_of(node)
         async with world.running() as engine:
             await engine.set([world.timer("before", 60)])
@@ -51,18 +46,6 @@ async def test_limit_of_the_storage_is_named_at_once(tmp_path: Path) -> None:
             with pytest.raises(TryLaterError, match="no storage left: the disk is full") as refused:
                 await engine.set([world.timer("after", 60)])
     assert "max_file_store" in str(refused.value)
-
-
-async def fill_store(node: NatsServer) -> None:
-    """Store messages beside the timers until the server refuses them."""
-    client = await nats.connect(node.url)
-    stream = client.jetstream()
-    await stream.add_stream(name="other", subjects=["other"])
-    for size in (STORE_BYTES // 40, 1_000, 1):
-        with suppress(APIError):
-            while True:
-                await stream.publish("other", b"x" * size)
-    await client.close()
 
 
 async def test_full_disk_is_told_from_a_server_that_does_not_answer(tmp_path: Path) -> None:
