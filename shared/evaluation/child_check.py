@@ -33,7 +33,7 @@ CHILDREN_SECONDS_MAX = 6.0
 """How long the children of one object are checked in one attempt, well below the time for one timer."""
 
 CONTINUED_SECONDS = 900.0
-"""How long the children that an attempt has checked count for the next one, if not all of them could be checked."""
+"""How long a document that was read back counts, if the attempt was cut off before all children were checked."""
 
 CHECKS_AT_ONCE = 16
 """Documents of the children of one object that are read back at the same time."""
@@ -50,7 +50,8 @@ _UNKNOWN = (Reason.INVALID_ARCHIVE, Reason.INVALID_POLICY, Reason.NAMESPACE_UNRE
 _NO_GRACE = datetime.min.replace(tzinfo=UTC)
 
 _Key = tuple[str, str, ArchiveDestination]
-_Facts = dict[_Key, ArchiveFact]
+_Facts = dict[_Key, tuple[float, ArchiveFact]]
+"""What was read back, and when: seconds of the event loop's clock."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ class ChildCheck:
     archive_check: ArchiveCheck
     namespaces: Namespaces
     _children: Children = field(init=False)
-    _continued: OrderedDict[str, tuple[float, _Facts]] = field(init=False, default_factory=OrderedDict)
+    _continued: OrderedDict[str, _Facts] = field(init=False, default_factory=OrderedDict)
     _slow: dict[str, float] = field(init=False, default_factory=dict)
     _running: Counter[str] = field(init=False, default_factory=Counter)
 
@@ -93,7 +94,7 @@ class ChildCheck:
         """
         root = ref_of(obj)
         nothing = ChildrenFact(root.uid, reason=None)
-        if self._is_slow(root.namespace) and self._running[root.namespace] >= SLOW_CHECKS_MAX:
+        if self._slow.get(root.namespace, 0) > _now() and self._running[root.namespace] >= SLOW_CHECKS_MAX:
             problem = f"children in namespace {root.namespace} take long to check, and others are checked now"
             return replace(nothing, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
         self._running[root.namespace] += 1
@@ -102,9 +103,11 @@ class ChildCheck:
             async with asyncio.timeout(CHILDREN_SECONDS_MAX):
                 return await self._check_all(root, rule, context.policy, facts)
         except TimeoutError:
-            self._slow[root.namespace] = _now() + SLOW_NAMESPACE_SECONDS
-            self._continued[root.uid] = _now(), facts
-            if sum(len(known) for _, known in self._continued.values()) > CHILDREN_MAX:
+            now = _now()
+            self._slow = {one: until for one, until in self._slow.items() if until > now}
+            self._slow[root.namespace] = now + SLOW_NAMESPACE_SECONDS
+            self._continued[root.uid] = facts
+            if sum(len(known) for known in self._continued.values()) > CHILDREN_MAX:
                 self._continued.popitem(last=False)
             problem = f"its children could not all be checked within {CHILDREN_SECONDS_MAX:g} s"
             return replace(nothing, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
@@ -113,15 +116,11 @@ class ChildCheck:
             if not self._running[root.namespace]:
                 del self._running[root.namespace]
 
-    def _is_slow(self, namespace: str) -> bool:
-        if (until := self._slow.get(namespace)) is not None and _now() >= until:
-            del self._slow[namespace]
-        return namespace in self._slow
-
     def _take_continued(self, uid: str) -> _Facts:
-        """What the attempt before has read back, if it was cut off; each document counts for one continuation only."""
-        at, facts = self._continued.pop(uid, (0.0, _Facts()))
-        return facts if _now() - at <= CONTINUED_SECONDS else {}
+        """What the attempts before have read back, if the last one was cut off; a document counts only so long."""
+        since = _now() - CONTINUED_SECONDS
+        known = self._continued.pop(uid, _Facts())
+        return {key: (at, fact) for key, (at, fact) in known.items() if at >= since}
 
     async def _check_all(self, root: ObjectRef, rule: KindRule, policy: Policy, facts: _Facts) -> ChildrenFact:
         found = ChildrenFact(root.uid, reason=None)
@@ -186,11 +185,12 @@ class ChildCheck:
         """What the archive has of a child. Its own children are checked for themselves, so its document needs none."""
         alone, destination = replace(archiving, children=False), context.policy.archives[archiving.to]
         key = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion"), destination
-        fact = facts.get(key)
-        if fact is None or not fact.is_about(obj, alone):
-            fact = await self.archive_check.read_back_as(alone, obj, rule, context)
-            if fact.acknowledged_at is not None:
-                facts[key] = fact
+        if (known := facts.get(key)) is not None and known[1].is_about(obj, alone):
+            return known[1]
+        at = _now()
+        fact = await self.archive_check.read_back_as(alone, obj, rule, context)
+        if fact.acknowledged_at is not None:
+            facts[key] = at, fact
         return fact
 
 

@@ -13,9 +13,6 @@ The API server answers 409 in three cases, and only a new read tells them apart:
 from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
-from shared.core.archive.decide_archive import ArchiveDecision
-from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, ref_of
 from shared.errors import ConflictError, PermanentError
@@ -62,12 +59,6 @@ async def ask_safeguards(
     if stopped:
         safeguards.not_deleted(rule, ref_of(obj))
     return stopped
-
-
-def propagation_of(decision: Decision | StopDecision | ArchiveDecision) -> Propagation | None:
-    """The propagation of the policy rule that sets the TTL or the deadline; None if no rule sets both."""
-    rule = decision.facts.policy_rule
-    return rule.propagation if rule else None
 
 
 async def delete_counted(

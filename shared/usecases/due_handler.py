@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.decide_archive import ToArchive
+from shared.core.archive.gate import find_propagation
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Expire, Ignore, Wait
 from shared.core.facts import Facts, Reason
@@ -22,7 +23,7 @@ from shared.messages import ObjectDeleted, TimersSet
 from shared.ports import EventReason, HandlingReason, Snapshot, Verdict
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.safeguards import Delayed, Denied
-from shared.usecases.counted_writes import ask_safeguards, delete_counted, propagation_of
+from shared.usecases.counted_writes import ask_safeguards, delete_counted
 from shared.usecases.expire_reports import deletion_of, list_finalizers, wanted_since
 from shared.usecases.next_timers import engine_now, wait_until
 from shared.usecases.object_handler import Handled
@@ -125,7 +126,7 @@ class DueHandler(TimerHandler):
     async def _delete(
         self, due: Expire | Stop, rule: KindRule, snapshot: Snapshot, *, is_missed: bool
     ) -> ObjectDeleted | None:
-        ref, propagation = snapshot.ref, propagation_of(due)
+        ref, propagation = snapshot.ref, find_propagation(due.facts, rule)
         policy = self.evaluator.policy().digest  # that of the decision, see `_check_still_due`
         with self._timing(rule):
             is_deleted = await delete_counted(

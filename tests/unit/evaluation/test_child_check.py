@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from shared.core.deadlines.decide_stop import Stop
-from shared.core.decide import Expire, Reason, Wait
+from shared.core.decide import Expire, Ignore, Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation.child_check import CONTINUED_SECONDS
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot
 from tests.archives import FakeArchive, FakeArchives, archiving
@@ -214,6 +215,19 @@ async def test_attempt_that_is_too_short_for_all_children_is_continued_by_the_ne
     assert (await kept(bench))[1] == "its children could not all be checked within 6 s"
     assert isinstance(await bench.decide(), Expire)
     assert bench.archive.calls["read"] == 24 + 8  # those that were cut off are read again
+
+
+async def test_document_is_read_back_again_after_15_minutes_however_often_attempts_are_cut_off(bench):
+    bench.put(*(child(f"{number:02}") for number in range(40)), at=LONG_AGO)
+    answering_slowly(bench)
+    assert isinstance((await bench.decide()), Ignore)  # 16 are read back
+    bench.archive.documents.pop(next(iter(bench.archive.documents)))
+    await asyncio.sleep(CONTINUED_SECONDS - 60)
+    assert isinstance((await bench.decide()), Ignore)  # 16 more
+    await asyncio.sleep(120)
+
+    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED
+    assert (await kept(bench))[1] == "child Pod 00: archive main has not acknowledged this version of it"
 
 
 async def test_what_an_attempt_has_read_back_counts_for_no_other_destination(bench):
