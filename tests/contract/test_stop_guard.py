@@ -266,6 +266,7 @@ def test_pod_that_asks_for_it_at_its_pending_deadline_is_deleted_only_if_no_cont
             403,
         ),
         (ENFORCE, asks, {"containerStatuses": [container(pulls, lastState=ended)]}, None, 403),
+        (ENFORCE, asks, {"containerStatuses": [container(pulls, restartCount=1)]}, None, 403),
         (ENFORCE, asks, {"phase": "Running"}, None, 403),
     )
     for account, annotations, status, gates, answer in expected:

@@ -275,20 +275,26 @@ def test_after_the_stop_the_ttl_counts_from_the_condition_and_a_resume_ends_it(a
         assert isinstance(decide(unfinished, JOB, datetime.max.replace(tzinfo=UTC), Context(namespace=HOME)), Ignore)
 
 
-STATES = st.sampled_from(
-    [
-        {},
-        {"waiting": {"reason": "ContainerCreating"}},
-        {"waiting": {"reason": "ImagePullBackOff"}},
-        {"waiting": {"reason": "CrashLoopBackOff"}},
-        {"running": {"startedAt": "2026-01-02T03:04:05Z"}},
-        {"running": {}},
-        {"terminated": {"exitCode": 1}},
-    ]
-)
+WAITING = [{}, *({"waiting": {"reason": why}} for why in ("ContainerCreating", "ImagePullBackOff", "CrashLoopBackOff"))]
+HAVE_RUN = [{"running": {"startedAt": "2026-01-02T03:04:05Z"}}, {"running": {}}, {"terminated": {"exitCode": 1}}]
+
+
+def often(usual: Any, others: list[Any]) -> st.SearchStrategy[Any]:
+    """Mostly one value: an example where all values are usual ones has to be frequent."""
+    return st.sampled_from([usual] * 10 * len(others) + others)
+
+
 RAN = frozenset({"running", "terminated"})
 STATUSES = st.lists(
-    st.fixed_dictionaries({"name": st.just("main")}, optional={"state": STATES, "lastState": STATES}), max_size=3
+    st.fixed_dictionaries(
+        {"name": st.just("main")},
+        optional={
+            "state": st.sampled_from(WAITING * 5 + HAVE_RUN),
+            "lastState": often({}, HAVE_RUN),
+            "restartCount": often(0, [1]),
+        },
+    ),
+    max_size=3,
 )
 CONTAINERS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
@@ -302,9 +308,9 @@ def waiting_pods(draw: st.DrawFn) -> tuple[dict[str, Any], datetime]:
         {"type": "PodScheduled", "status": status, "lastTransitionTime": draw(at)}
         for status in draw(st.lists(st.sampled_from(["True", "False", "Unknown"]), max_size=2))
     ]
-    status: dict[str, Any] = {"phase": draw(st.sampled_from(["Pending", "Running", "Unknown", None, ""]))}
+    status: dict[str, Any] = {"phase": draw(often("Pending", ["Running", "Unknown", None, ""]))}
     status |= {"conditions": conditions, "startTime": draw(at)} | {name: draw(STATUSES) for name in CONTAINERS}
-    gates = draw(st.sampled_from([None, [], [{"name": "kueue.x-k8s.io/admission"}]]))
+    gates = draw(often([], [None, [{"name": "kueue.x-k8s.io/admission"}]]))
     metadata = {"name": "web", "namespace": "ci", "uid": "1", "creationTimestamp": format_instant(created)}
     obj = {
         "apiVersion": "v1",
@@ -313,15 +319,14 @@ def waiting_pods(draw: st.DrawFn) -> tuple[dict[str, Any], datetime]:
         "spec": {"schedulingGates": gates},
         "status": status,
     }
-    return annotated(obj, on_deadline=draw(st.sampled_from(["stop", "delete"]))), created
+    return annotated(obj, on_deadline=draw(often("delete", ["stop"]))), created
 
 
 def has_ever_run(pod: dict[str, Any]) -> bool:
     """Whether any container of a Pod runs or has ended, now or before."""
-    states = [
-        one.get(name, {}) for part in CONTAINERS for one in pod["status"][part] for name in ("state", "lastState")
-    ]
-    return any(not RAN.isdisjoint(state) for state in states)
+    statuses = [one for part in CONTAINERS for one in pod["status"][part]]
+    states = [one.get(name, {}) for one in statuses for name in ("state", "lastState")]
+    return any(one.get("restartCount") for one in statuses) or any(not RAN.isdisjoint(state) for state in states)
 
 
 @settings(searching, max_examples=500)
