@@ -339,7 +339,10 @@ def test_timers_of_one_version_fire_from_the_other(
 def test_archive_of_one_version_serves_functions_of_the_other(
     witness: Witness, extended: Images, extended_former: Images, policy_file: Path, others: str
 ) -> None:
-    """After an event, and by a sweep after its timer is lost, a Job is deleted once the archive has this version."""
+    """After an event, and by a sweep after its timer is lost, a Job is deleted once the archive has this version.
+
+    The versions may store under different keys: then the Jobs wait until all functions are of one version.
+    """
     folder = installation.shared_folder(ARCHIVE)
     if folder is None:
         pytest.skip("the Pods of this cluster share no folder")
@@ -351,14 +354,16 @@ def test_archive_of_one_version_serves_functions_of_the_other(
     versions = {version_at_finish(thing) for thing in (reported, swept)}
     due = until_finished(swept) + ttls["sweep"]
     uid, name = swept["metadata"]["uid"], swept["metadata"]["name"]
-    wait(f"a file of {name}", lambda: any(folder.rglob(f"{uid}.*")))
+    for thing in (reported, swept):
+        wait(f"a file of {thing['metadata']['name']}", lambda of=thing: any(folder.rglob(f"{of['metadata']['uid']}.*")))
     time.sleep(STORED_SECONDS)
     set_timers(f"lose-{others}", timer_of(uid, NEVER, name=name))
-    deletions = [until_gone(witness, reported)]
     passes_until(due + timedelta(seconds=2))
     assert witness.gone(uid) is None
     tick()
-    deletions.append(until_gone(witness, swept))
+    use(extended)
+    tick()
+    deletions = [until_gone(witness, thing) for thing in (reported, swept)]
 
     copies = archived(policy_file)
     for deletion in deletions:
