@@ -215,6 +215,7 @@ def test_explain_reports_an_invalid_installed_policy(
     assert reported["policy"]["known"] is False
     assert "ConfigMap ttl-after-finished/policy-x, policy.yaml:" in reported["policy"]["why"]
     assert ttl("plan").returncode == 1
+    assert ttl("ui", "-o", "json").returncode == 1
 
 
 def test_explain_reports_an_open_breaker_and_a_loop_with_their_fix(

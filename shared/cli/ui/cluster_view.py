@@ -30,7 +30,7 @@ DELETIONS_KEPT_MAX = 100
 """Events of deletions, and Events that only count them, that are kept of each namespace: a user can forge many."""
 
 
-_LAST_SWEEP = "last sweep"
+_LAST_SWEEP, _POLICY = "last sweep", "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,11 @@ class ClusterView:
     last_sweep: LastSweep | None
     recent: int | None
     unread: Sequence[UnreadPart]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether everything could be read; a policy that differs from the one in force was."""
+        return all(one.about == _POLICY and self.chosen.is_known for one in self.unread)
 
 
 async def read_cluster_view(cluster: KubernetesCluster, options: Options) -> ClusterView:
@@ -139,7 +144,7 @@ def _find_unread(preview: Preview, force: InForce, chosen: PolicyInForce) -> Ite
         text = f"{count} objects are kept, since their namespaces could not be read"
         yield UnreadPart("namespaces", text, is_public=False)
     if not chosen.is_known or chosen.differs:
-        yield UnreadPart("policy", chosen.message, is_status=True)
+        yield UnreadPart(_POLICY, chosen.message, is_status=True)
     for state in force.states:
         if state.problem:
             yield UnreadPart(f"state in namespace {state.namespace}", state.problem, is_status=True)

@@ -95,6 +95,8 @@ async def ui(
     The page is http://127.0.0.1:8090/, and its data is http://127.0.0.1:8090/api/v1/overview. Any user of this machine
     can open it while it is served. With --auth kubernetes, the API server checks each reader by a TokenReview and
     SubjectAccessReviews.
+
+    With -o json, the exit code is 1 if the policy in force is unknown, or another part could not be read.
     """
     if auth == "none" and not is_loopback(host):
         raise click.UsageError(f"--host {host}: an address beyond loopback requires --auth kubernetes")
@@ -106,6 +108,8 @@ async def ui(
         if output == "json":
             shown = await show_view(await read_cluster_view(cluster, options), Asked(), None)
             click.echo(json.dumps(overview(shown, refresh_seconds=seconds), indent=2))
+            if not shown.view.is_complete:
+                raise SystemExit(1)
             return
         await cluster.check()
         is_checked = auth == "kubernetes"
