@@ -15,7 +15,7 @@ from nats.js.errors import APIError
 from shared.devserver.ports import free_port
 from shared.devserver.real_servers import find_program
 from tests.builders import not_none
-from tests.proc import memory_kb
+from tests.proc import memory_kb, send
 from tests.required import PLACES, required
 
 NATS_PROGRAM = "nats-server"
@@ -78,7 +78,7 @@ class NatsServer:
             return json.load(answer)
 
     def signal(self, number: int) -> None:
-        not_none(self._process).send_signal(number)
+        send(not_none(self._process), number)
 
     def kill(self) -> None:
         """kill -9, and wait for the end."""

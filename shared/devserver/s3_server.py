@@ -34,6 +34,7 @@ class S3Server:
         endpoint: The base URL; https if the arguments have a certificate.
         root: The folder.
         environment: The credentials of the server's root account, as S3 clients read them.
+        process: The server; None if it does not run.
     """
 
     def __init__(self, program: Path, root: Path, home: Path, *, args: Sequence[str] = ()) -> None:
@@ -44,7 +45,7 @@ class S3Server:
             "AWS_ACCESS_KEY_ID": "test-account",
             "AWS_SECRET_ACCESS_KEY": "test-account-secret",
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def url(self, bucket: str, prefix: str = "") -> str:
         """The URL of an archive in a bucket; the bucket is made if it does not exist."""
@@ -75,10 +76,10 @@ class S3Server:
             str(self.root),
         ]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + _READY_SECONDS
         while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{S3_PROGRAM} did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.05)
 
@@ -98,30 +99,25 @@ class S3Server:
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=_READY_SECONDS)
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server, such as SIGSTOP and SIGCONT."""
-        if self._process is not None:
-            self._process.send_signal(number)
-
     def kill(self) -> None:
         """End the server at once, as a power cut does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
 
     def stop(self) -> None:
         """Terminate the server."""
-        if self._process is None:
+        if self.process is None:
             return
-        self._process.send_signal(signal.SIGCONT)
-        self._process.terminate()
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
         try:
-            self._process.wait(_STOP_SECONDS)
+            self.process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+            self.process.kill()
+            self.process.wait()
+        self.process = None
 
     def _is_ready(self) -> bool:
         try:

@@ -25,7 +25,9 @@ from shared.core.archive.layout import log_path
 from shared.devserver.ports import free_port
 from shared.devserver.s3_server import S3Server, s3_server
 from shared.errors import AbsentDocumentError, ForbiddenError, PermanentError, TryLaterError, TtlError
+from tests.builders import not_none
 from tests.contract.archives import make
+from tests.proc import send
 from tests.s3_servers import required_s3_program
 from tests.volumes import mounted
 
@@ -164,12 +166,12 @@ async def test_stopped_server_is_tried_later_and_what_it_did_is_found(own_s3, cr
     archive = open_archive.open_archive("main", own_s3.url("bucket"))
     key, document = make()
     await archive.put(*make())
-    own_s3.signal(signal.SIGSTOP)
+    send(not_none(own_s3.process), signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(TryLaterError, match="no answer"):
         await archive.put(key, document)
     assert time.monotonic() - started < 15
-    own_s3.signal(signal.SIGCONT)
+    send(not_none(own_s3.process), signal.SIGCONT)
     await asyncio.sleep(0.5)  # the server reads what was sent meanwhile
     stored = await archive.put(key, document)
     assert await archive.find(key) == stored

@@ -32,8 +32,9 @@ from shared.usecases.archive_writer import ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields
 from tests.archives import opened_archives
-from tests.builders import JOB, shipped_kinds
+from tests.builders import JOB, not_none, shipped_kinds
 from tests.fakes import FakeTelemetry
+from tests.proc import send
 from tests.s3_servers import required_s3_program
 from tests.store_cluster import StoreCluster
 from tests.volumes import mounted
@@ -188,9 +189,9 @@ async def test_server_stopped_under_load_loses_nothing(monkeypatch, impatient):
         async def stop_now_and_then():
             for _ in range(3):
                 await asyncio.sleep(source.uniform(0.3, 1.0))
-                server.signal(signal.SIGSTOP)
+                send(not_none(server.process), signal.SIGSTOP)
                 await asyncio.sleep(source.uniform(1.0, 4.0))
-                server.signal(signal.SIGCONT)
+                send(not_none(server.process), signal.SIGCONT)
 
         load = await run_under(stop_now_and_then, server, monkeypatch)
 
