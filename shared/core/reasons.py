@@ -140,15 +140,16 @@ class Reason(StrEnum):
     """The deletion of the object would take along a child that has the annotation `ttlafterfinished.dev/hold`: the
     garbage collector deletes what the object owns. Children are read only if the policy has `archives`.
 
-    To end the hold, run `kubectl ttl release KIND/NAME` for the child, which the line `problem` names.
+    The line `problem` names the child. If it may be deleted, run `kubectl ttl release KIND/NAME` for it: the next sweep
+    deletes the object, and so the child.
     """
     CHILD_NOT_ARCHIVED = "child-not-archived"
-    """The deletion of the object would take along a child that the policy has archived, and that is not, or that cannot
-    be read. The child is archived when it finishes.
+    """The deletion of the object would take along a child that must be archived, and is not, or that cannot be read.
+    The child is archived when it finishes.
 
-    Read the line `problem`: it names the child. If the child never finishes, set the annotation
-    `ttlafterfinished.dev/archive: "false"` on it. To delete the object and keep its children, set
-    `propagation: Orphan` in the policy rule that sets its TTL.
+    Read the line `problem`: it names the child. If the child may be lost, set the annotation
+    `ttlafterfinished.dev/archive: "false"` on it: then it is deleted unarchived, with its owner. To delete the object
+    and keep its children, set `propagation: Orphan` in the policy rule that sets its TTL.
     """
     NOT_ARCHIVED = "not-archived"
     """An archive has to acknowledge exactly this version of the object before it is deleted, and has not yet, or that
