@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -22,11 +22,11 @@ import pytest
 
 from tests.builders import not_none
 from tests.e2e import installation
-from tests.e2e.cluster import job, kubectl, wait
+from tests.e2e.cluster import create, job, kubectl, wait
 from tests.e2e.installation import pods_of, services, ttl
 from tests.e2e.rights import audit_log, calls_by_object
 from tests.e2e.ticks import wait_until_delivered
-from tests.e2e.witness import Witness, by_annotation, finish_of
+from tests.e2e.witness import Witness, by_annotation, finish_of, stop_of
 
 NAMESPACE = "ttl-e2e-revisions"
 PATHS = {"Job": "/apis/batch/v1/namespaces/{}/jobs"}
@@ -38,6 +38,18 @@ TTLS_SECONDS = (4, 40)
 """Some timers fire soon, others are pending while revisions change."""
 SETTLED_SECONDS = 10
 """In which a revision gets the events of the load."""
+ARCHIVE = "e2e-revisions-archive"
+GRACE, DEADLINE = timedelta(seconds=2), timedelta(seconds=5)
+"""Of an archived version; of a Job that does not end by itself."""
+OVERDUE = 5
+POLICY = """
+archives:
+  main: {{url: "file://{archive}"}}
+rules:
+  - name: copied
+    match: {{kinds: [jobs], labels: {{matchLabels: {{copy: "true"}}}}}}
+    archive: {{to: main, grace: {grace}s}}
+"""
 BURST = 500
 BURST_TTL_SECONDS = 40
 """Longer than it takes to write the status of all objects of the burst."""
@@ -80,12 +92,13 @@ def installed(witness: Witness, overlays: tuple[Path, Path]) -> Iterator[None]:
 # The load
 
 
-def make_jobs(name: str, count: int, *ttls_seconds: int) -> list[Object]:
+def make_jobs(name: str, count: int, *ttls_seconds: int, labels: Mapping[str, str] | None = None) -> list[Object]:
     """Jobs that no controller of the cluster touches, with these TTLs in turn."""
     ttls = itertools.islice(itertools.cycle(ttls_seconds or TTLS_SECONDS[:1]), count)
     items = [job(f"{name}-{number}", "true", namespace=NAMESPACE, ttl=f"{ttl}s") for number, ttl in enumerate(ttls)]
     for item in items:
         item["spec"]["managedBy"] = "ttlafterfinished.dev/e2e"
+        item["metadata"]["labels"] = dict(labels or {})
     kubectl("create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     listed = json.loads(kubectl("-n", NAMESPACE, "get", "jobs", "-o", "json"))["items"]
     return [one for one in listed if one["metadata"]["name"].startswith(f"{name}-")]
@@ -105,13 +118,13 @@ def finish(things: Sequence[Object]) -> None:
 
 
 @contextmanager
-def finishing(name: str, *ttls_seconds: int) -> Iterator[list[Object]]:
+def finishing(name: str, *ttls_seconds: int, labels: Mapping[str, str] | None = None) -> Iterator[list[Object]]:
     """Let a few Jobs a second finish beside the block, until it ends; yields those that have finished so far."""
 
     def run() -> None:
         try:
             for number in itertools.count():
-                batch = make_jobs(f"{name}-{number}", BATCH, *ttls_seconds)
+                batch = make_jobs(f"{name}-{number}", BATCH, *ttls_seconds, labels=labels)
                 for first in range(0, BATCH, PER_SECOND):
                     started = time.monotonic()
                     few = batch[first : first + PER_SECOND]
@@ -307,6 +320,82 @@ def test_former_revisions_go_on_if_the_next_ones_cannot_start(
     until_serving(until_newer(before))
     wait("a doctor that reports no failed revision", lambda: "TTL_CONCURRENCY" not in ttl("doctor").stdout, SECONDS_MAX)
     kubectl("-n", installation.NAMESPACE, "delete", "revisions", *failed)  # Knative ends their Pods ten minutes later
+
+
+# Stops and archives
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> Path:
+    folder = installation.shared_folder(ARCHIVE)
+    if folder is None:
+        pytest.skip("the Pods of this cluster share no folder")
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY.format(archive=folder, grace=GRACE.seconds))
+    return file
+
+
+def make_overdue(name: str) -> list[Object]:
+    """Jobs that run until they are stopped at their active deadline."""
+    words = {"namespace": NAMESPACE, "active_deadline": f"{DEADLINE.seconds}s"}
+    return [create(job(f"{name}-{number}", "sleep 600", **words)) for number in range(OVERDUE)]
+
+
+def until_stopped(things: Sequence[Object]) -> None:
+    """Wait until all Jobs are stopped; each of them was stopped once, and not too early."""
+
+    def stops() -> dict[str, datetime | None]:
+        listed = json.loads(kubectl("-n", NAMESPACE, "get", "jobs", "-o", "json"))["items"]
+        return {one["metadata"]["uid"]: stop_of(one) for one in listed if finish_of(one)}
+
+    uids = {thing["metadata"]["uid"] for thing in things}
+    wait(f"the stop of {len(things)} Jobs", lambda: uids <= {uid for uid, at in stops().items() if at}, SECONDS_MAX)
+    stopped_at = stops()
+    for thing in things:
+        created_at = datetime.fromisoformat(thing["metadata"]["creationTimestamp"])
+        assert not_none(stopped_at[thing["metadata"]["uid"]]) >= created_at + DEADLINE
+    calls = calls_by_object(not_none(audit_log()), installation=installation.NAMESPACE, namespace=NAMESPACE)
+    names = {thing["metadata"]["name"] for thing in things}
+    assert {name: calls[name]["enforce", "patch", 200] for name in names} == dict.fromkeys(names, 1)
+
+
+def test_stops_and_archives_go_on_while_revisions_are_replaced(
+    witness: Witness, overlays: tuple[Path, Path], policy_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    first, second = (
+        installation.overlay(
+            tmp_path_factory.mktemp("archiving"),
+            components=["policy"],
+            settings={"TTL_CONCURRENCY": concurrency},
+            files={"policy": [policy_file]},
+        )
+        for concurrency in ("24", "16")
+    )
+    before = newest_revisions()
+    installation.apply(first)
+    revisions = until_newer(before)
+    until_serving(revisions)
+    with finishing("copies", *TTLS_SECONDS, labels={"copy": "true"}) as things:
+        until_deleting(revisions)
+        overdue = make_overdue("stops-before")
+        installation.apply(second)
+        overdue += make_overdue("stops-meanwhile")
+        revisions = until_newer(revisions)
+        overdue += make_overdue("stops-later")
+        until_serving(revisions)
+        until_deleting(revisions)
+    until_gone(witness, things)
+    until_stopped(overdue)
+
+    listed = ttl("archive", "ls", "jobs", "-n", NAMESPACE, "--policy", str(policy_file), "-o", "json")
+    assert listed.returncode == 0, listed.stderr
+    stored = {(one["uid"], one["resourceVersion"]): one["archivedAt"] for one in json.loads(listed.stdout)}
+    for thing in things:
+        uid = thing["metadata"]["uid"]
+        archived_at = datetime.fromisoformat(stored[uid, witness.last_version(uid)])
+        assert not_none(witness.gone(uid)).seen_at >= archived_at + GRACE
+    installation.apply(overlays[0])
+    until_serving(until_newer(revisions))
 
 
 # A drain
