@@ -26,8 +26,8 @@ REVIEWS_IN_FLIGHT_MAX = 16
 """Access reviews in flight at the same time."""
 
 _PAGE = "ui"
-_AGGREGATED = ("expire", "enforce", "archive", "sweep", "source", "standalone", _PAGE)
-"""The roles that get their rights on a kind by an aggregated ClusterRole."""
+_AGGREGATED = ("expire", "enforce", "archive", "sweep", "usage", "source", "standalone", _PAGE)
+"""The roles that get rights by an aggregated ClusterRole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
 from shared.doctor.usage_guard import check_usage_guards
+from shared.doctor.usage_objects import check_object_rights
 from shared.errors import TtlError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage import UsageReader
@@ -51,6 +52,7 @@ async def check_usage(
         detail = f"the policy has rules with unused, and no workload {' or '.join(CHANGERS)} acts on them"
         return [*findings, warn("unused objects", detail, place.apply())]
     findings += await check_usage_guards(cluster, policy, place)
+    findings += await check_object_rights(cluster, accounts, policy, place)
     try:
         carriers = read_installed_carriers(found)
     except TtlError as error:
@@ -130,7 +132,7 @@ async def _check_references(
     """Make a pass, and name the objects that may refer to everything: they keep each Secret or each ConfigMap."""
     what = "references"
     try:
-        within = await Namespaces(cluster).find_names(collected_by(policy))
+        within = await Namespaces(cluster).find_names(collected_by(policy.rules))
         if not within:
             return []
         held = await reader.hold_targets()

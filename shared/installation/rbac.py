@@ -7,6 +7,7 @@ archive     get the object of a timer; list and get its children, and get the lo
             Events of the journal, and the shared state, which has the ids of the archives
 sweep       list all objects and delete those that are due; get, if only an annotation can set the TTL: then the list
             contains metadata only
+usage       nothing on the kinds; its rights on Secrets, ConfigMaps and what refers to them are in `usage_rights`
 source      get, list, watch: an ApiServerSource checks these rights before it starts
 watch       list, watch: our own watch needs no get
 ui          list all objects, for the page
@@ -49,16 +50,20 @@ NAMESPACES = {
     "archive": ("get",),
     "sweep": ("get", "list"),
     "watch": ("get",),
+    "usage": ("get", "list"),
     "standalone": ("get", "list"),
 }
 
 WRITERS = ("expire", "enforce", "sweep", "standalone")
-"""The roles that delete or stop objects: they also read owners and create Events."""
+"""The roles that delete or stop objects: they also read owners."""
 
 DELETERS = ("expire", "sweep", "standalone")
 """The roles that delete objects by their TTL."""
 
-STATEFUL = (*WRITERS, "archive")
+REPORTERS = (*WRITERS, "usage")
+"""The roles that report by an Event that a safeguard acts."""
+
+STATEFUL = (*REPORTERS, "archive")
 """The roles that read and write the shared state: the counts of deletions, and the ids of the archives."""
 
 STOPPERS = ("enforce", "standalone")
@@ -67,7 +72,7 @@ STOPPERS = ("enforce", "standalone")
 ARCHIVERS = ("archive", "standalone")
 """The roles that archive objects with their children."""
 
-JOURNALISTS = (*WRITERS, "archive")
+JOURNALISTS = (*REPORTERS, "archive")
 """The roles that record in the journal what they did."""
 
 OWNERS: Mapping[str, tuple[str, str]] = {
@@ -113,7 +118,8 @@ class Right:
     read_for: str = field(default="", compare=False)
 
 
-_OF_WRITERS = {Right("", "events", "create"), Right("apiregistration.k8s.io", "apiservices", "list")}
+_OF_WRITERS = {Right("apiregistration.k8s.io", "apiservices", "list")}
+_OF_REPORTERS = {Right("", "events", "create")}
 OF_PROOFS = frozenset(
     Right("admissionregistration.k8s.io", plural, "get")
     for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
@@ -128,7 +134,7 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
     """Return the rights that an account of a role needs for the kinds.
 
     Args:
-        role: A key of EVERY_KIND; any other role needs no rights.
+        role: A key of EVERY_KIND or NAMESPACES; any other role needs no rights.
         rules: The rules of the enabled kinds.
     """
     needed = {Right("", "namespaces", verb) for verb in NAMESPACES.get(role, ())}
@@ -148,6 +154,7 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
             needed |= {Right(one.group, one.plural, "get", read_for=rule.name) for one in _ttl_sources(rule)}
     needed |= _OF_DELETERS if role in DELETERS else set()
     needed |= _OF_JOURNALISTS if role in JOURNALISTS else set()
+    needed |= _OF_REPORTERS if role in REPORTERS else set()
     return frozenset(needed | (_OF_WRITERS if role in WRITERS else set()))
 
 

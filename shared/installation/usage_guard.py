@@ -11,7 +11,7 @@ neither must a restore or `kubectl apply` of an exported object. A CREATE is not
 as the writer of each field.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from shared.core.kinds.cel_text import list_of
@@ -70,51 +70,53 @@ _INSTANT = "^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}([.][0-9]+)?(Z|[+-][0-
 _Validations = Iterator[tuple[str, str]]
 
 
-def usage_guards(namespace: str, others: Sequence[str] = ()) -> Iterator[Manifest]:
+def usage_guards(namespace: str) -> Iterator[Manifest]:
     """Make the admission policies and bindings for Secrets and ConfigMaps.
 
     Args:
         namespace: The namespace of the installation whose accounts the policies bind.
-        others: The names of other users that the policies bind.
     """
     for rule in (CONFIG_MAPS, SECRETS):
         made = (
-            (_DELETE_COMMENT, _delete_guard(rule, namespace, others)),
-            (_CHANGE_COMMENT, _change_guard(rule, namespace, others)),
-            (_ATTESTATION_COMMENT, _attestation_guard(rule, namespace, others)),
+            (_DELETE_COMMENT, _delete_guard(rule, namespace)),
+            (_CHANGE_COMMENT, _change_guard(rule, namespace)),
+            (_ATTESTATION_COMMENT, _attestation_guard(rule, namespace)),
         )
         for comment, (policy, binding) in made:
             yield Manifest(comment, policy)
             yield Manifest(_BINDING_COMMENT, binding)
 
 
-def _delete_guard(rule: KindRule, namespace: str, others: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _delete_guard(rule: KindRule, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return make_guard(
         guard_name(rule),
         Guarded("delete-guard", "ttl-after-finished-deletes", ACCOUNTS, "DELETE", _NOT_CHECKED),
         [rule],
         variables={},
         validations=_deletable(rule),
-        condition=binds(namespace, others, accounts=ACCOUNTS),
+        condition=binds(namespace, accounts=ACCOUNTS),
     )
 
 
-def _change_guard(rule: KindRule, namespace: str, others: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The shared state of an installation is a ConfigMap, too: its processes may write it."""
-    condition = binds(namespace, others, accounts=CHANGERS)
+def _change_guard(rule: KindRule, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The shared state of an installation is a ConfigMap, too: its processes may write it, but not that of another."""
+    condition = binds(namespace, accounts=CHANGERS)
+    if rule is CONFIG_MAPS:
+        is_own = "request.namespace == request.userInfo.username.split(':')[2]"
+        condition = f"({condition}) && !(request.name == '{STATE}' && {is_own})"
     return make_guard(
         stop_guard_name(rule),
         Guarded("mark-guard", "ttl-after-finished-marks", CHANGERS, "UPDATE", _NOT_CHECKED),
         [rule],
         variables={},
         validations=_changeable(rule),
-        condition=f"({condition}) && request.name != '{STATE}'",
+        condition=condition,
     )
 
 
-def _attestation_guard(rule: KindRule, namespace: str, others: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _attestation_guard(rule: KindRule, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Only objects with an entry of our field managers are looked at, so that other writes cost nothing."""
-    ours = binds(namespace, others, accounts=CHANGERS)
+    ours = binds(namespace, accounts=CHANGERS)
     return make_guard(
         f"{_ATTESTATION_PREFIX}{label_of(rule)}",
         Guarded("attestation-guard", "ttl-after-finished-others", (), "UPDATE", _NOT_ATTESTED),

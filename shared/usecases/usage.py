@@ -128,7 +128,7 @@ class _Tick:
         """The namespaces in which objects may be marked or deleted; None if that may be any."""
         only = frozenset([self._namespace] if self._namespace else [])
         try:
-            found = await self._handler.namespaces.find_names(collected_by(self._handler.policy()))
+            found = await self._handler.namespaces.find_names(collected_by(self._handler.policy().rules))
         except PermanentError:
             return only or None
         return found & only if only else found

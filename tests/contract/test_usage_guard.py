@@ -180,6 +180,20 @@ def test_any_other_change_is_refused(admin, usage, namespace, patch):
     assert (status, "change: expected" in said["message"]) == (403, True), said
 
 
+def test_shared_state_of_another_namespace_is_refused(admin, usage, namespace):
+    name, change = "ttl-after-finished-state", {"data": {"brake": "{}"}}
+    own = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+    if admin.ask("GET", f"/api/v1/namespaces/{NAMESPACE}")[0] == 404:
+        admin.make("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    admin.make(own, {"metadata": {"name": name}})
+    admin.make(f"/api/v1/namespaces/{NAMESPACE}/secrets", {"metadata": {"name": name}})
+    other, _ = make(admin, namespace, "configmaps", name)
+    assert usage.ask("PATCH", f"{own}/{name}", change, media=MERGE)[0] == 200
+    assert usage.ask("PATCH", f"{other}/{name}", change, media=MERGE)[0] == 403
+    secrets = f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
+    assert usage.ask("PATCH", secrets, {"stringData": {"brake": "{}"}}, media=MERGE)[0] == 403
+
+
 def test_other_clients_are_not_bound(admin, namespace):
     path, _ = make(admin, namespace, "secrets", "old")
     admin.patch(f"{path}/old", {"data": {"a": "Yg=="}})
@@ -240,19 +254,28 @@ def test_pod_with_an_announced_object_is_created_with_a_warning(admin, namespace
 
 
 @pytest.mark.anyio
-async def test_warning_is_no_reference_and_the_shipped_rights_are_enough_for_a_pass(admin, namespace):
+async def test_pass_needs_list_in_the_cluster_and_writes_need_a_role_in_the_namespace(admin, namespace):
+    """The shipped rights, with the ClusterRole that changes and deletes bound in one namespace only."""
     _, obj = make(admin, namespace, "configmaps", "old", metadata={"labels": {f"{DOMAIN}/deletion-announced": "true"}})
-    rights = yaml.safe_load_all((COMPONENTS / "usage-rights" / "rbac.yaml").read_text())
+    make(admin, namespace, "secrets", "old", marks=MARKS)
+    make(admin, "default", "secrets", "elsewhere", marks=MARKS)
     roles = "/apis/rbac.authorization.k8s.io/v1"
     subject = {"kind": "ServiceAccount", "name": "lister", "namespace": NAMESPACE}
-    for role in rights:
+    written, listed = yaml.safe_load_all((COMPONENTS / "usage-rights" / "rbac.yaml").read_text())
+    for role, bindings in ((written, f"namespaces/{namespace}/rolebindings"), (listed, "clusterrolebindings")):
         admin.make(f"{roles}/clusterroles", role)
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"]}
         bound = {"metadata": {"generateName": "usage-"}, "roleRef": ref, "subjects": [subject]}
-        admin.make(f"{roles}/clusterrolebindings", bound)
+        admin.make(f"{roles}/{bindings}", bound)
     async with connected_as(admin, "lister") as cluster:
         reader = UsageReader(cluster, read_carriers())
         held = await reader.hold_targets()
         found = await reader.look(held.names(), held=held)
     assert found.of.find_problem() == ""
-    assert found.observe(obj | {"kind": "ConfigMap"}).references == ()
+    assert found.observe(obj | {"kind": "ConfigMap"}).references == ()  # the binding of the warning is none
+    with closing(User(admin.server, f"system:serviceaccount:{NAMESPACE}:lister")) as lister:
+        mark = mark_patch(NOW, "0")
+        for verb, body in (("GET", None), ("PATCH", mark), ("DELETE", None)):
+            for place, name, status in ((namespace, "old", 200), ("default", "elsewhere", 403)):
+                path = f"/api/v1/namespaces/{place}/secrets/{name}"
+                assert lister.ask(verb, path, body, media=MERGE)[0] == status, (verb, path)

@@ -359,9 +359,6 @@ def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
         needed = needs_of(role, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
         if account in STATEFUL:
             needed |= state_needs(NAMESPACE)
-        if account == "usage":  # the component `usage` grants what it lists and deletes
-            needed = state_needs(NAMESPACE) | {Right(group, "events", "create") for group in ("", "events.k8s.io")}
-            needed |= {Right("", "namespaces", verb) for verb in ("get", "list")}
         if account == "deadletter":
             needed = frozenset({Right("", "events", "create", NAMESPACE)})
         assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account

@@ -9,12 +9,12 @@ from shared.adapters.events.cloudevents import TICK
 from shared.core.objects import ANNOUNCED_LABEL
 from shared.core.references.reading import read_references
 from shared.installation.usage_guard import usage_guards
-from shared.installation.usage_rights import carrier_rights, object_rights
+from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE, carrier_rights, object_rights
 from shared.standalone.trigger_files import read_triggers
 from shared.usecases.usage import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
 from tests.manifests.test_kinds import environment, mounts
-from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, rules_of
+from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, rights_of, rules_of
 from tests.references import EXISTING
 
 USAGE = ("policy", "usage", "usage-guard", "usage-warning", "usage-all-kinds")
@@ -41,9 +41,24 @@ def test_account_may_write_nothing_but_secrets_and_config_maps():
         ("configmaps", "update"),  # its shared state
         ("configmaps", "get"),
         ("events", "create"),
-    } == {(kind, verb) for kind in ("configmaps", "secrets") for verb in ("get", "list", "patch", "delete")} - {
-        ("configmaps", "get")
-    }
+    } == {(kind, verb) for kind in ("configmaps", "secrets") for verb in OBJECT_VERBS} - {("configmaps", "get")}
+
+
+@pytest.mark.parametrize(
+    ("account", "components", "base"),
+    [
+        ("usage", USAGE, "base"),
+        ("standalone", ("standalone", "usage-rights"), "namespace"),
+    ],
+)
+def test_rights_by_namespace_leave_only_reads_in_the_cluster(account, components, base):
+    granted = rights_of(composed(*components, base=base), account)
+    objects = composed(*components, "usage-by-namespace", base=base)
+    of_objects = {("", kind, verb) for kind in ("configmaps", "secrets") for verb in OBJECT_VERBS}
+    state = {("", "configmaps", "get")}
+    assert granted - rights_of(objects, account) == of_objects - state
+    role = of_kind(objects, "ClusterRole")[OBJECTS_ROLE]
+    assert role["rules"] == object_rights()
 
 
 def test_schedule_equals_the_default_interval():

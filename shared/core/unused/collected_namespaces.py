@@ -4,23 +4,23 @@ A pass has to prove something only about the objects of these. In any other name
 to keep it, whatever refers to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from shared.core.namespaces import Namespace
 from shared.core.policy.matching import Subject
-from shared.core.policy.policy import Policy
+from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import is_opted_in
 from shared.core.unused.never_collected import SYSTEM_NAMESPACES
 
 
-def collected_by(policy: Policy) -> Callable[[Namespace], bool]:
-    """Return a test whether a rule of a policy may have unused objects of a namespace marked or deleted.
+def collected_by(policy_rules: Iterable[PolicyRule]) -> Callable[[Namespace], bool]:
+    """Return a test whether one of some policy rules may have unused objects of a namespace marked or deleted.
 
     What else a rule matches, such as labels of the objects, is not considered.
     """
     rules = [
         (rule.match, tuple(rule.match.namespaces.tests()) if rule.match.namespaces else ())
-        for rule in policy.rules
+        for rule in policy_rules
         if rule.unused is not None
     ]
 

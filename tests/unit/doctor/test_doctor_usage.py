@@ -24,8 +24,9 @@ REFERS_TO_NONE = "apiVersions: [example.com/v1]\nkind: Gizmo\nplural: gizmos\nso
 class Api:
     """An API server with the kind Gizmo."""
 
-    def __init__(self, served, version="7", objects=(), opted_in="false"):
+    def __init__(self, served, version="7", objects=(), opted_in="false", refused=(), role=None):
         self.kinds, self.version, self.objects, self.opted_in = served, version, [*objects], opted_in
+        self.refused, self.role = refused, role
 
     async def list_kinds(self):
         return self.kinds
@@ -39,8 +40,12 @@ class Api:
     async def list_targets(self, kind, **_options):
         return TargetPage([Target(config_map(), NOW)] if kind == "ConfigMap" else [], NOW, "", "7")
 
-    async def request(self, _method, _path, **_options):
-        return SimpleNamespace(body={"status": {"allowed": True}})
+    async def request(self, method, path, **options):
+        if method == "GET" and "clusterroles" in path:
+            return self.role
+        asked = (options.get("body") or {}).get("spec", {}).get("resourceAttributes", {})
+        of = asked.get("verb", ""), asked.get("resource", ""), asked.get("namespace", "")
+        return SimpleNamespace(body={"status": {"allowed": of not in self.refused}})
 
 
 LISTED = ListableKinds((GIZMOS,), NOW)
@@ -137,3 +142,42 @@ def test_rule_that_changed_since_its_plan_was_accepted_is_a_warning_again():
     state = accepted(unused_policy())
     finding = check(Api(LISTED), policy=unused_policy(unused={"ttl": "1h"}), state=state)["policy rule rotated"]
     assert finding.level is Level.WARN
+
+
+def everywhere(*rights):
+    return [(verb, kind, place) for verb, kind in rights for place in ("", "ci")]
+
+
+def rights_on_objects(policy=None, **options):
+    return check(Api(LISTED, opted_in="true", **options), policy=policy or unused_policy())[
+        "rights of default on unused objects"
+    ]
+
+
+def test_rights_that_a_rule_needs_in_its_namespaces_are_ok():
+    finding = rights_on_objects()
+    assert (finding.level, finding.detail) == (
+        Level.OK,
+        "delete configmaps, delete secrets, get configmaps, get secrets, patch configmaps, patch secrets",
+    )
+
+
+def test_rights_that_are_granted_by_namespace_are_ok():
+    refused = [(verb, kind, "") for verb in ("get", "patch", "delete") for kind in ("configmaps", "secrets")]
+    assert rights_on_objects(refused=refused).level is Level.OK
+
+
+def test_missing_rights_name_the_namespaces_and_the_role_binding():
+    refused = everywhere(("patch", "secrets"), ("delete", "secrets"))
+    finding = rights_on_objects(refused=refused, role=SimpleNamespace(body={}))
+    assert finding.level is Level.FAIL
+    assert "may not delete secrets, patch secrets in namespace ci: unused objects are kept" in finding.detail
+    assert "-n ci create rolebinding" in finding.fix
+    assert "--clusterrole=ttl-after-finished-usage-objects" in finding.fix
+    assert "usage-rights" in rights_on_objects(refused=refused).fix
+
+
+def test_rule_that_only_reports_needs_no_right_to_delete():
+    refused = everywhere(("delete", "secrets"), ("delete", "configmaps"), ("get", "secrets"), ("get", "configmaps"))
+    assert rights_on_objects(POLICY, refused=refused).level is Level.OK
+    assert rights_on_objects(refused=refused).level is Level.FAIL

@@ -35,4 +35,4 @@ def named(name, *, labels=None, **annotations):
     ],
 )
 def test_namespace_is_collected_if_a_rule_may_delete_its_unused_objects(policy, of, is_collected):
-    assert collected_by(policy)(of) is is_collected
+    assert collected_by(policy.rules)(of) is is_collected
