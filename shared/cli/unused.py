@@ -23,7 +23,7 @@ from shared.cli.output.messages import warn
 from shared.cli.output.tables import make_table, output_console
 from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
-from shared.cli.usage.usage_report import describe_never_used, usage_as_json
+from shared.cli.usage.usage_report import describe_never_used, describe_unknown, usage_as_json
 from shared.core.objects import get_text, printable, ref_of
 from shared.core.ttl.durations import format_duration
 from shared.core.unused.unused_reasons import NEVER_DELETED
@@ -76,13 +76,8 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
         _print_totals(left, hidden=len(known) - len(shown))
         _print_never_used([one for one in shown if one.is_never_used])
         echo(f"policy: {printable(chosen.message)}")
-    if unknown := len(candidates) - len(known):
-        cause = found.find_problem() or next(iter(found.find_unknown().values()), "")
-        such = f", such as {printable(cause)}" if cause else ""
-        warn(
-            f"{unknown} more may be used: fields that cannot be read may refer to them{such}; see `references`",
-            fg="yellow",
-        )
+    if unknown := [one for one in candidates if one.is_used is None]:
+        warn(describe_unknown(unknown), fg="yellow")
     if not chosen.is_known:
         if output == "json":
             warn(f"policy: {printable(chosen.message)}")

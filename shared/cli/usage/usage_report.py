@@ -1,5 +1,6 @@
 """What is known about the use of a Secret or ConfigMap, as JSON and as text."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from shared.core.unused.use_record import use_patch
 
 _INDENT = 12
 _REFERENCES_SHOWN = 20
+_CAUSES_SHOWN = 3
 
 DECISIONS = {
     Keep: "keep",
@@ -134,6 +136,14 @@ def describe_never_used(found: Sequence[UsageFinding]) -> str:
     kept = "they are kept, since a program may find them by a name, a label, or a text in data"
     fate = f"a rule with neverUsed takes {taken} of them" if taken else kept
     return f"never seen used: {len(found)}{age}, {size}; {fate}"
+
+
+def describe_unknown(found: Sequence[UsageFinding]) -> str:
+    """Count objects of which it is unknown whether they are used, by the object and the field that are the cause."""
+    causes = Counter(one.observation.find_problem() for one in found).most_common()
+    shown = "; ".join(f"{count} by {printable(cause)}" for cause, count in causes[:_CAUSES_SHOWN])
+    more = f"; and {sum(count for _, count in causes[_CAUSES_SHOWN:])} by others" if len(causes) > _CAUSES_SHOWN else ""
+    return f"{len(found)} more may be used: {shown}{more}; see `references`"
 
 
 def reference_as_json(reference: Reference) -> dict[str, Any]:

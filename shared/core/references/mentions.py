@@ -5,8 +5,10 @@ arguments and variables of containers, and in all fields of an object whose kind
 `auth: prod/app-secret`, `{"secretName": "app-secret"}`, `--tls-secret=app-secret` and `app-secret:password` all mention
 `app-secret`. So an unused object may seem used, but a used one does not seem unused.
 
-A mention concerns objects in the namespace of the object that has the text, and in each namespace that the object
-mentions too. A cluster-scoped object may mean any namespace.
+A mention concerns objects in the namespace of the object that has the text. A cluster-scoped object may mean any
+namespace. A namespaced object refers to another namespace only by the namespace and the name together: `prod/tls`,
+or a field about a namespace in the same mapping or in one around it. If it mentions the namespace at another place, as
+`kubectl -n prod get secret app-secret` does, it is unknown whether it means the object there: the object is kept.
 
 The module `words` says which words of a text may be names. In an object of any kind, each word counts below a key such
 as `args`, `env` or `script`, and below a key that contains secret or configMap.
@@ -16,8 +18,10 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
+from sys import intern
 from typing import Any
 
 from shared.core.references.field_values import Keys, Origin
@@ -25,10 +29,13 @@ from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import kinds_of, named_by
 from shared.core.references.target_names import TargetNames
 from shared.core.references.variables import expanded_texts
-from shared.core.references.words import many_labels_of, portions_of, templates_of, words_of
+from shared.core.references.words import many_labels_of, pairs_of, portions_of, templates_of, words_of
 
 TEXTS_OF_ONE_MAX = 3
 """The mentions of one name that are kept of one object, for each kind."""
+
+NAMESPACES_BESIDE_MAX = 100
+"""The namespaces that fields around a text name. In further ones, it is unknown whether the text means an object."""
 
 FREE_TEXTS = frozenset({"annotations", "args", "command", "env", "options", "volumeAttributes"})
 """The fields of a workload with texts that no schema describes."""
@@ -55,8 +62,10 @@ _SCHEMA_KNOWN = _NO_REFERENCES | {"valueFrom"}
 _KNOWN = _SCHEMA_KNOWN | {"status"}
 Kinds = tuple[TargetKind, ...]
 
-_Value = tuple[Any, Keys, Kinds, bool]
-"""A value of an object, where it is, the kinds that a text there may name, and whether each of its words counts."""
+_Value = tuple[Any, Keys, Kinds, bool, frozenset[str]]
+"""A value of an object, where it is, the kinds that a text there may name, whether each of its words counts, and the
+namespaces that fields around it name.
+"""
 
 
 @dataclass(slots=True)
@@ -68,12 +77,14 @@ class Text:
         keys: Where it is.
         kinds: The kinds of which it names objects: a text below `secretRef` names no ConfigMap.
         is_value: Whether each of its words counts, even a plain word within a sentence, a path or a host name.
+        beside: The namespaces that fields around it name.
     """
 
     text: str
     keys: Keys
     kinds: Kinds = BOTH
     is_value: bool = False
+    beside: frozenset[str] = frozenset()
 
 
 def list_texts(origin: Origin, *, every_field: bool) -> Iterator[Text]:
@@ -122,26 +133,39 @@ def _list_below(
         home: The namespace, if the value may have containers; else empty.
         with_keys: Whether a key of a mapping may be a name, too.
     """
-    stack: list[_Value] = [(value, keys, BOTH, any(isinstance(key, str) and _has_values(key) for key in keys[-1:]))]
+    is_value = any(isinstance(key, str) and _has_values(key) for key in keys[-1:])
+    stack: list[_Value] = [(value, keys, BOTH, is_value, frozenset())]
     while stack:
-        value, keys, kinds, is_value = stack.pop()
+        value, keys, kinds, is_value, beside = stack.pop()
         if isinstance(value, str):
-            yield Text(value, keys, kinds, is_value=is_value)
+            yield Text(value, keys, kinds, is_value, beside)
         elif isinstance(value, list):
-            stack += [(one, (*keys, place), kinds, is_value) for place, one in enumerate(value)]
+            stack += [(one, (*keys, place), kinds, is_value, beside) for place, one in enumerate(value)]
         elif isinstance(value, dict):
+            beside = _add_namespaces(beside, value, skipped)
             if with_keys:
                 named = (str(key) for key in value if key not in skipped)
-                yield from (Text(key, (*keys, key), kinds, is_value=is_value) for key in named)
-            stack += _list_fields(value, keys, kinds, skipped, is_value=is_value)
+                yield from (Text(key, (*keys, key), kinds, is_value, beside) for key in named)
+            fields = _list_fields(value, keys, kinds, skipped, is_value=is_value)
+            stack += [(*one, beside) for one in fields]
             if home:
                 expanded = expanded_texts(value, home)
-                stack += [(one, (*keys, field), kinds, True) for field, one in expanded.items()]
+                stack += [(one, (*keys, field), kinds, True, beside) for field, one in expanded.items()]
+
+
+def _add_namespaces(beside: frozenset[str], mapping: dict[str, Any], skipped: AbstractSet[str]) -> frozenset[str]:
+    """Add the namespaces that the fields of a mapping name, such as `namespace` and `secretNamespace`."""
+    if len(beside) >= NAMESPACES_BESIDE_MAX:
+        return beside
+    keys = (key for key in mapping if isinstance(key, str) and key.lower().endswith("namespace") and key not in skipped)
+    found = (one for one in map(mapping.get, keys) if isinstance(one, str))
+    more = frozenset(islice(found, NAMESPACES_BESIDE_MAX - len(beside)))
+    return beside | more if more else beside
 
 
 def _list_fields(
     mapping: dict[str, Any], keys: Keys, kinds: Kinds, skipped: AbstractSet[str], *, is_value: bool
-) -> Iterator[_Value]:
+) -> Iterator[tuple[Any, Keys, Kinds, bool]]:
     """Yield the values of a mapping, the kinds that a text there may name, and whether each of its words counts."""
     of_kind = mapping.get("kind")
     typed = (TargetKind(of_kind),) if of_kind in BOTH else ()
@@ -174,17 +198,36 @@ class Mentions:
         self._origin, self._names = origin, names
         self._namespaces = {origin.home}
         self._texts: defaultdict[str, defaultdict[TargetKind, list[Text]]] = defaultdict(lambda: defaultdict(list))
+        self._foreign: dict[tuple[TargetKind, str, str], Text] = {}  # with the namespace
 
     def add(self, text: Text, portion: str) -> None:
         """Add the words of a portion of a text."""
         words, values = words_of(portion)
         self._namespaces |= words & self._names.namespaces
-        within = {name for word in many_labels_of(portion) for name in self._names.find_within(word)}
-        for name in within | ((words if text.is_value else values) & self._names.by_name.keys()):
+        found = self._find_within(portion) | ((words if text.is_value else values) & self._names.by_name.keys())
+        if self._origin.home != ANY:
+            self._add_foreign(text, portion, found)
+        for name in found:
             for kind in text.kinds:
                 kept = self._texts[name][kind]
                 if len(kept) < TEXTS_OF_ONE_MAX and kept[-1:] != [text]:
                     kept.append(text)
+
+    def _find_within(self, portion: str) -> AbstractSet[str]:
+        return {name for word in many_labels_of(portion) for name in self._names.find_within(word)}
+
+    def _add_foreign(self, text: Text, portion: str, found: Iterable[str]) -> None:
+        """Add the names that a portion of a text has together with another namespace than that of the object."""
+        places, home = text.beside & self._names.namespaces - {self._origin.home}, self._origin.home
+        named = [(name, places) for name in found] if places else []
+        for place, part in pairs_of(portion):
+            if place != home and place in self._names.namespaces:
+                words = self._find_within(part) | (words_of(part)[0] & self._names.by_name.keys())
+                named += [(name, frozenset((place,))) for name in words]
+        for name, within in named:
+            for kind, place in self._names.find_in(name, within):
+                if kind in text.kinds:
+                    self._foreign.setdefault((kind, place, name), text)
 
     def find(self, wants_more: Callable[[], bool]) -> Iterator[Reference]:
         """Yield the references; the object does not refer to itself.
@@ -194,14 +237,24 @@ class Mentions:
         """
         origin = self._origin
         itself = (origin.source.kind, origin.source.namespace, origin.source.name)
+        everywhere = origin.home == ANY
+        for (kind, namespace, name), text in self._foreign.items():
+            yield origin.refer(kind, namespace, name, text.keys)
         for name, texts in self._texts.items():
-            everywhere = origin.home == ANY
             places = self._names.by_name[name] if everywhere else self._names.find_in(name, self._namespaces)
             for kind, namespace in sorted(places):
-                if (kind, namespace, name) == itself:
+                if (kind, namespace, name) == itself or (kind, namespace, name) in self._foreign:
                     continue
-                for text in texts[kind] if wants_more() else texts[kind][:1]:
-                    yield origin.refer(kind, namespace, name, text.keys)
+                is_certain = everywhere or namespace == origin.home
+                for text in texts[kind] if is_certain and wants_more() else texts[kind][:1]:
+                    one = origin.refer(kind, namespace, name, text.keys)
+                    yield one if is_certain else _doubt(one)
+
+
+def _doubt(one: Reference) -> Reference:
+    """A mention of an object of another namespace that is named at another place: both may be about something else."""
+    problem = f"{one.path}: may name an object of another namespace, which is mentioned at another place"
+    return replace(one, problem=intern(problem))  # many references have the same one
 
 
 def find_mentions(

@@ -46,6 +46,8 @@ class ReferenceIndex:
             self._count += 1
         elif one.proves_use and not any(other.proves_use for other in kept):
             kept[-1] = one  # many mentions do not hide the one field that proves the use
+        elif not one.problem and all(other.problem for other in kept):
+            kept[-1] = one  # nor do those that may mean another object hide one that does not
 
     def _add_broad(self, one: Reference) -> None:
         """Add one that may name several objects; further ones than the most make the answer unknown."""

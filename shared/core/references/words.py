@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import pairwise
 
 from shared.core.references.reference import ANY, TEMPLATE_IN_TEXT
 
@@ -61,6 +62,18 @@ def portions_of(text: str) -> Iterator[str]:
     step = PORTION_CHARACTERS - _OVERLAP_CHARACTERS
     for start in range(step, len(text) - _OVERLAP_CHARACTERS, step):
         yield text[start : start + PORTION_CHARACTERS]
+
+
+def pairs_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each two parts of a path that may be a namespace and a name: `prod/app-tls`, `prod/secrets/app-tls`."""
+    if "/" not in text:
+        return
+    for form in (text, *_forms_of(text)):
+        for word in _WORD.findall(form):
+            parts = [part.strip("-.") for part in word.split("/")]
+            yield from pairwise(parts)
+            apart = zip(parts, parts[1:], parts[2:], strict=False)
+            yield from ((place, name) for place, kind, name in apart if kind.lower().startswith(_KINDS_IN_PATHS))
 
 
 def templates_of(text: str) -> Iterator[tuple[str, str]]:

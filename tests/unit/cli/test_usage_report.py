@@ -7,7 +7,13 @@ import pytest
 
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.usage.findings import UsageFinding, find_usage_kind
-from shared.cli.usage.usage_report import USAGE_WORDS, is_unsure, usage_as_json, usage_as_text
+from shared.cli.usage.usage_report import (
+    USAGE_WORDS,
+    describe_unknown,
+    is_unsure,
+    usage_as_json,
+    usage_as_text,
+)
 from shared.core.policy.policy import NO_POLICY
 from shared.core.unused.annotation_room import ANNOTATIONS_BYTES_MAX
 from shared.core.unused.decide_unused import UnusedContext, decide_unused
@@ -48,6 +54,16 @@ def test_used_is_true_false_or_unknown(obj, observed, used, decision):
     assert (found["used"], found["decision"]) == (used, decision)
     assert ("problem" in found) == (used is None)
     assert len(found["references"]) == (used is True)
+
+
+def test_objects_of_unknown_use_are_counted_by_the_object_and_the_field_that_are_the_cause():
+    foreign, here = (passed(ago(20), refer(problem=problem)) for problem in ("may name it", "expected a name"))
+    one = finding(config_map(), foreign)
+    assert describe_unknown([one, finding(config_map(), here), one]) == (
+        "3 more may be used: 2 by Pod ci/web: may name it; 1 by Pod ci/web: expected a name; see `references`"
+    )
+    others = [finding(config_map(), passed(ago(20), refer(problem=f"p{number}"))) for number in range(5)]
+    assert "; and 2 by others; see" in describe_unknown(others)
 
 
 def test_due_object_has_its_times():

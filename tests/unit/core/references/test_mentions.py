@@ -13,13 +13,14 @@ import tracemalloc
 
 import pytest
 
-from shared.core.references.mentions import TEXTS_OF_ONE_MAX
+from shared.core.references.mentions import NAMESPACES_BESIDE_MAX, TEXTS_OF_ONE_MAX
 from shared.core.references.object_limits import REFERENCES_OF_OBJECT_MAX
 from shared.core.references.reference import BOTH
+from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, ReferenceIndex
 from shared.core.references.target_names import name_targets
 from shared.core.references.variables import GROWTH_CHARACTERS_MAX, expanded_texts
 from shared.core.references.words import PORTION_CHARACTERS
-from tests.references import EXISTING, carrying, names, read, shipped_reader
+from tests.references import EXISTING, carrying, names, read, shipped_reader, text_of
 
 SECRET, CONFIG_MAP = "Secret ci/used", "ConfigMap ci/used"
 HERE = {SECRET, CONFIG_MAP}
@@ -121,16 +122,86 @@ def test_mention_in_a_cluster_scoped_object_counts_in_every_namespace():
     assert names(unknown(("spec.secretName", "used"), namespace="")) == {f"Secret {place}/used" for place in places}
 
 
-def test_namespace_anywhere_in_the_object_counts():
-    obj = unknown(("spec.credentials.name", "used"), ("spec.target.where", "other"))
-
-    assert names(obj) == HERE | THERE
+def doubtful(obj):
+    return {text_of(one) for one in read(obj) if one.problem}
 
 
-def test_namespace_within_a_sentence_counts():
-    obj = unknown(("spec.script", "kubectl -n other get secret web-cacert"))
+ARGS = "spec.template.spec.containers[*].args"
 
-    assert "Secret other/web-cacert" in names(obj)
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [("spec.credentials.name", "used"), ("spec.target.where", "other")],
+        [("spec.credentials", "used"), ("spec.target.namespace", "other")],
+        [("spec.script", "kubectl -n other get secret used")],
+        [("spec.args", ["--secret=used", "--secret-namespace=other"])],
+        [("spec.text", '{"secretName": "used", "namespace": "other"}')],
+        [('metadata.annotations["example.com/a"]', "used"), ('metadata.annotations["example.com/b"]', "other")],
+        [
+            ('metadata.annotations["example.com/a"]', "used"),
+            ('metadata.annotations["meta.helm.sh/release-namespace"]', "other"),
+            ("spec.place", "other"),
+        ],
+    ],
+    ids=str,
+)
+def test_name_and_namespace_at_different_places_are_no_use_there_and_no_proof_of_disuse(parts):
+    assert names(unknown(*parts)) & THERE == set()
+    assert doubtful(unknown(*parts)) == THERE
+    in_cluster = names(unknown(*parts, namespace=""))
+    assert in_cluster >= THERE
+    assert doubtful(unknown(*parts, namespace="")) == set()
+
+
+def test_workload_that_names_a_secret_and_another_namespace_may_use_it():
+    script = ["sh", "-c", "kubectl -n other get secret used -o yaml"]
+    env = [{"name": "SECRET", "value": "used"}, {"name": "SECRET_NAMESPACE", "value": "other"}]
+    for path, value in ((ARGS, script), ("spec.template.spec.containers[*].env", env)):
+        obj = carrying("apps/v1", "Deployment", (path, value))
+        assert (names(obj) & THERE, doubtful(obj)) == (set(), THERE), path
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [("spec.text", "other/used")],
+        [("spec.text", "other/used.password")],
+        [("spec.text", "see https://kubernetes/api/v1/namespaces/other/configmaps/used?watch=1")],
+        [("spec.text", "k8s://other/secrets/used/password")],
+        [("spec.text", "k8s:%2F%2Fother/used")],
+        [('metadata.annotations["example.com/x"]', "q, other/used")],
+        [("spec.ref.name", "used"), ("spec.ref.namespace", "other")],
+        [("spec.secretName", "used"), ("spec.secretNamespace", "other")],
+        [("spec.auth.basic.user", "used"), ("spec.targetNamespace", "other")],
+        [("spec.args", ["--secret=$(PLACE)/used"]), ("spec.env", [{"name": "PLACE", "value": "other"}])],
+    ],
+    ids=str,
+)
+def test_name_with_its_namespace_is_a_reference_to_it(parts):
+    assert names(unknown(*parts)) & THERE
+    assert doubtful(unknown(*parts)) == set()
+
+
+def test_namespaces_beside_a_text_beyond_the_most_make_the_answer_unknown():
+    beside = {f"a{number}Namespace": f"ns-{number}" for number in range(NAMESPACES_BESIDE_MAX)}
+    obj = unknown(("spec", {**beside, "zNamespace": "other", "secretName": "used"}))
+
+    assert doubtful(obj) == {"Secret other/used"}
+
+
+def test_many_doubtful_mentions_hide_no_mention_without_doubt():
+    doubts = [ref for number in range(REFERENCES_OF_ONE_MAX) for ref in read(of_team(number, "web-cacert other"))]
+    index = ReferenceIndex([*doubts, *read(of_team(0, "other/web-cacert"))])
+
+    found = index.find("Secret", "other", "web-cacert")
+
+    assert (len(found), bool(found[0].problem)) == (REFERENCES_OF_ONE_MAX, False)
+
+
+def of_team(number, text):
+    obj = unknown(("spec.text", text))
+    return {**obj, "metadata": {"name": f"gizmo-{number}", "namespace": "ci"}}
 
 
 def test_owner_is_used_because_the_garbage_collector_would_delete_the_object():
