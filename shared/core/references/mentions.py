@@ -286,7 +286,7 @@ def _find_templates(origin: Origin, names: TargetNames, text: Text) -> Iterator[
     In an object of a namespace they concern this namespace only, whatever namespace the text names. Otherwise, a user
     who may write an annotation would keep the objects of all others.
     """
-    for namespace, pattern in templates_of(text.text):
+    for namespace, pattern in templates_of(text.text, is_command=text.is_value):
         for kind in text.kinds:
             one = origin.refer(kind, (namespace or ANY) if origin.home == ANY else origin.home, pattern, text.keys)
             yield from names.find_named(one)

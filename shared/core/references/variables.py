@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.core.objects import get_text
+from shared.core.references.words import UNKNOWN_NAME
 
 GROWTH_CHARACTERS_MAX = 100_000
-"""How much longer the values make the texts of one container. A variable beyond it stays a template, with any value."""
+"""How much longer the values make the texts of one container. With more, the container has a text with any name."""
 
 _OF_KUBELET = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
 _OF_SHELL = re.compile(r"\$(?:\(([A-Za-z_][\w.-]*)\)|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
@@ -35,6 +36,7 @@ class Variables:
     Attributes:
         values: Their values.
         in_order: The value of each variable, as it is for the kubelet at its place.
+        is_cut: Whether a value was left out, since the texts became too long.
 
     Args:
         variables: The variables, in their order.
@@ -44,6 +46,7 @@ class Variables:
     def __init__(self, variables: Sequence[Mapping[str, Any]], home: str) -> None:
         self._room = GROWTH_CHARACTERS_MAX
         self._home = home
+        self.is_cut = False
         self.values: dict[str, str | None] = {}
         self.in_order: list[str | None] = []
         for one in variables:
@@ -71,7 +74,10 @@ class Variables:
 
     def _value_of(self, found: re.Match[str]) -> str:
         value = self.values.get(next(filter(None, found.groups()), ""))
-        if not value or len(value) > self._room:
+        if not value:
+            return found[0]
+        if len(value) > self._room:
+            self.is_cut = True
             return found[0]
         self._room -= len(value)
         return value
@@ -102,6 +108,8 @@ def expanded_texts(container: Mapping[str, Any], home: str) -> dict[str, Any]:
             found[field] = expanded if isinstance(value, list) else expanded[0]
     for_shell = [variables.expand(one) or one for one in variables.in_order]
     changed = [{"value": one} if one != old else None for one, old in zip(for_shell, literals, strict=True)]
+    if variables.is_cut:
+        changed.append({"value": UNKNOWN_NAME})
     return found | ({"env": changed} if any(changed) else {})
 
 

@@ -10,12 +10,12 @@ is each part of a path and of a host name: see `mentions`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import pairwise
 
-from shared.core.references.reference import ANY, TEMPLATE_IN_TEXT
+from shared.core.references.reference import ANY, OBJECT_NAME_CHARACTERS_MAX, TEMPLATE_IN_TEXT
 
 Words = tuple[AbstractSet[str], AbstractSet[str]]
 """All words of a text, with the parts of paths and host names; and those that are names even if the text is prose."""
@@ -32,15 +32,22 @@ PORTION_CHARACTERS = 20_000
 _OVERLAP_CHARACTERS = 1_000
 _CACHED_CHARACTERS = 120
 _CACHED_DOTS = 6
-_WORD_CHARACTERS_MAX = 600
+TEMPLATES_IN_TEMPLATE_MAX = 20
+"""How deep templates are in one another. With deeper ones, a text may have any name."""
+
+UNKNOWN_NAME = "\1"
+"""A text that stands for any name: a text that is not known."""
+
 _WORD = re.compile(r"[A-Za-z0-9./-]+")
 _MANY_LABELS = re.compile(rf"(?<![A-Za-z0-9-])[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){{{MANY_LABELS - 1},}}")
 _ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2}")
 # Each quantifier is bounded, so that no text takes quadratic time.
 _VALUE = re.compile(
-    r"""(?:^|[:=,\[({"'`/]|^[ \t]{0,80}-)[ \t]{0,4}([a-z]{1,63})(?=[ \t]{0,4}(?:$|[,;:})\]"'`#]))""", re.MULTILINE
+    r"""(?:^|[:=,\[({"'`/]|^[ \t]{0,200}-)[ \t]{0,40}([a-z]{1,253})(?=[ \t]{0,4}(?:$|[,;:})\]"'`#]))""", re.MULTILINE
 )
-_PAIR = re.compile(r"[:=/]([a-z]{1,63})(?=[\s&|]|$)")
+_PAIR = re.compile(r"[:=/]([a-z]{1,253})(?=[\s&|]|$)")
+_QUOTES = re.compile(r"""(?<=[\w.)}-])[\\"']+(?=[\w.${-])""", re.ASCII)
+_OUTPUT = re.compile(r"`[^`\n]{1,1000}`")
 _HOLE = "\0"
 _PIECE = re.compile(r"[A-Za-z0-9./\0-]+")
 _KINDS_IN_PATHS = ("secret", "configmap", "namespace")
@@ -49,8 +56,11 @@ _MARKS = frozenset("-.0123456789")
 
 def words_of(text: str) -> Words:
     """Return the words of a text."""
-    is_small = len(text) <= _CACHED_CHARACTERS and text.count(".") <= _CACHED_DOTS
-    return _cached_words(text) if is_small else _read(text)
+    return _cached_words(text) if _is_small(text) else _read(text)
+
+
+def _is_small(text: str) -> bool:
+    return len(text) <= _CACHED_CHARACTERS and text.count(".") <= _CACHED_DOTS
 
 
 def portions_of(text: str) -> Iterator[str]:
@@ -64,10 +74,19 @@ def portions_of(text: str) -> Iterator[str]:
         yield text[start : start + PORTION_CHARACTERS]
 
 
-def pairs_of(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each two parts of a path that may be a namespace and a name: `prod/app-tls`, `prod/secrets/app-tls`."""
+def pairs_of(text: str) -> Iterable[tuple[str, str]]:
+    """Return each two parts of a path that may be a namespace and a name: `prod/app-tls`, `prod/secrets/app-tls`."""
     if "/" not in text:
-        return
+        return ()
+    return _cached_pairs(text) if _is_small(text) else _read_pairs(text)
+
+
+@lru_cache(maxsize=8_192)
+def _cached_pairs(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_read_pairs(text))
+
+
+def _read_pairs(text: str) -> Iterator[tuple[str, str]]:
     for form in (text, *_forms_of(text)):
         for word in _WORD.findall(form):
             parts = [part.strip("-.") for part in word.split("/")]
@@ -76,21 +95,50 @@ def pairs_of(text: str) -> Iterator[tuple[str, str]]:
             yield from ((place, name) for place, kind, name in apart if kind.lower().startswith(_KINDS_IN_PATHS))
 
 
-def templates_of(text: str) -> Iterator[tuple[str, str]]:
+def templates_of(text: str, *, is_command: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the namespace and the name of each word with a template, in which `*` stands for any text.
 
     The namespace is empty if the word has none. `prod/${env}-tls` is the name `*-tls` in the namespace `prod`. In a
-    longer path, each part is a name.
+    longer path, each part is a name. A key may follow a name after a dot: `${env}-tls.key` has the name `*-tls` too.
+
+    Args:
+        text: The text.
+        is_command: Whether a shell may read it, which puts the output of a command in the place of `command`.
     """
-    if not _may_have_templates(text):
-        return
-    for piece in dict.fromkeys(_PIECE.findall(TEMPLATE_IN_TEXT.sub(_HOLE, text))):
+    if UNKNOWN_NAME in text:
+        yield "", ANY
+    if is_command and "`" in text:
+        text = _OUTPUT.sub("$(o)", text)
+    if _may_have_templates(text):
+        yield from _cached_templates(text) if _is_small(text) else _read_templates(text)
+
+
+@lru_cache(maxsize=8_192)
+def _cached_templates(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_read_templates(text))
+
+
+def _read_templates(text: str) -> Iterator[tuple[str, str]]:
+    filled = [_fill(one, _HOLE) for one in dict.fromkeys((text, _QUOTES.sub("", text)))]
+    if None in filled:
+        yield "", ANY
+    for piece in dict.fromkeys(piece for one in filled if one is not None for piece in _PIECE.findall(one)):
         segments = piece.split("/")
         for place, segment in enumerate(segments):
-            name = segment.strip("-.")
-            if _HOLE in name and len(name) <= _WORD_CHARACTERS_MAX and sum(map(str.isalnum, name)) >= LITERALS_MIN:
-                before = segments[0] if len(segments) == place + 1 == 2 else ""  # noqa: PLR2004 - NAMESPACE/NAME
-                yield before.replace(_HOLE, ANY), name.replace(_HOLE, ANY)
+            before = segments[0] if len(segments) == place + 1 == 2 else ""  # noqa: PLR2004 - NAMESPACE/NAME
+            yield from ((before.replace(_HOLE, ANY), name) for name in _patterns_of(segment.strip("-.")))
+
+
+def _patterns_of(word: str) -> Iterator[str]:
+    """Yield the patterns of a word with holes: the word, it without a key after a dot, and its part with the hole."""
+    before, hole, after = word.partition(_HOLE)
+    if not hole:
+        return
+    end = hole + after.partition(".")[0]
+    for one in dict.fromkeys((word, before + end, before.rpartition(".")[2] + end)):
+        literals = one.replace(_HOLE, "")
+        if sum(map(str.isalnum, literals)) >= LITERALS_MIN and len(literals) <= OBJECT_NAME_CHARACTERS_MAX:
+            yield one.replace(_HOLE, ANY)
 
 
 def many_labels_of(text: str) -> AbstractSet[str]:
@@ -118,7 +166,19 @@ def _forms_of(text: str) -> Iterator[str]:
     if "\\" in text or "%" in text:
         yield _ESCAPE.sub("\n", text)
     if _may_have_templates(text):
-        yield TEMPLATE_IN_TEXT.sub("0", text)
+        yield _fill(text, "0") or text
+    if _QUOTES.search(text):
+        yield _QUOTES.sub("", text)
+
+
+def _fill(text: str, filling: str) -> str | None:
+    """Put a text in the place of each template, from the innermost on; None if they are too deep in one another."""
+    for _ in range(TEMPLATES_IN_TEMPLATE_MAX):
+        filled = TEMPLATE_IN_TEXT.sub(filling, text)
+        if filled == text:
+            return text
+        text = filled
+    return None
 
 
 def _may_have_templates(text: str) -> bool:
@@ -145,8 +205,6 @@ def _parts_of(word: str) -> Iterator[tuple[str, bool]]:
     is_path = len(segments) > 2 or not segments[0]  # noqa: PLR2004 - NAMESPACE/NAME is none
     for segment in segments:
         name = segment.strip("-.")
-        if len(name) > _WORD_CHARACTERS_MAX:
-            continue
         yield name, not is_path or not _MARKS.isdisjoint(name)
         if "." in name:
             yield from _parts_of_host(name)

@@ -19,7 +19,7 @@ from shared.core.references.reference import BOTH
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, ReferenceIndex
 from shared.core.references.target_names import name_targets
 from shared.core.references.variables import GROWTH_CHARACTERS_MAX, expanded_texts
-from shared.core.references.words import PORTION_CHARACTERS
+from shared.core.references.words import PORTION_CHARACTERS, TEMPLATES_IN_TEMPLATE_MAX
 from tests.references import EXISTING, carrying, names, read, shipped_reader, text_of
 
 SECRET, CONFIG_MAP = "Secret ci/used", "ConfigMap ci/used"
@@ -358,6 +358,65 @@ def test_variable_in_a_text_has_its_value_or_any(api_version, kind, container, t
 def test_variable_in_a_script_has_its_value(kind, place, field):
     script = "set -e\nkubectl get secret $TEAM-cacert\n"
     assert "Secret ci/web-cacert" in names(carrying(*kind.split(), (place, {"env": [TEAM], field: script})))
+
+
+@pytest.mark.parametrize("team", [[TEAM], [FROM_ELSEWHERE], []], ids=["literal", "from elsewhere", "none"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'kubectl get secret "$TEAM"-cacert',
+        'kubectl get secret "${TEAM}"-cacert -o yaml',
+        "kubectl get secret ${TEAM}'-cacert'",
+        'cat "/secrets/$TEAM"-"cacert"/x',
+        "--from=$(TEAM)-cacert.password",
+        "--from=x.$(TEAM)-cacert.tls.crt",
+        '{"run": "get secret \\"$TEAM\\"-cacert"}',
+    ],
+)
+def test_name_that_a_shell_puts_together_is_found(text, team):
+    container = {"env": team, "args": ["sh", "-c", text]}
+    found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*]", container)))
+
+    expected = "web-cacert" if team == [TEAM] else "*-cacert"
+    assert {one.kind for one in found if (one.namespace, one.name) == ("ci", expected)} == {*BOTH}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["${TEAM:-$(hostname)}-cacert", "$(cat $(echo ${TEAM}))-cacert", "get secret `cat team`-cacert"],
+)
+def test_output_of_a_command_may_be_any_text(text):
+    found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", ["sh", "-c", text])))
+
+    assert {one.kind for one in found if (one.name, one.problem) == ("*-cacert", "")} == {*BOTH}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"args": ["$(cat " * (TEMPLATES_IN_TEMPLATE_MAX + 1) + ")" * (TEMPLATES_IN_TEMPLATE_MAX + 1)]},
+        {
+            "args": ["$(A)-$(B)"],
+            "env": [{"name": "A", "value": "w" * (GROWTH_CHARACTERS_MAX + 1)}, {"name": "B", "value": "cacert"}],
+        },
+    ],
+    ids=["deep", "long"],
+)
+def test_text_that_is_not_read_to_its_end_may_have_any_name(container):
+    found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*]", container)))
+
+    assert {(one.kind, one.namespace) for one in found if one.problem and one.name == "*"} == {
+        (one, "ci") for one in BOTH
+    }
+
+
+@pytest.mark.parametrize("before", ["x" * 700 + ".", "x" * 700 + ".y.", "x." * 400])
+def test_name_in_a_long_word_is_found(before):
+    for name in ("web-cacert", "used"):
+        found = read(
+            carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", [f"{before}{name}.q"]))
+        )
+        assert {text_of(one) for one in found} >= {f"Secret ci/{name}", f"ConfigMap ci/{name}"}, name
 
 
 def test_variables_that_multiply_are_bounded():
