@@ -21,6 +21,7 @@ LAST = (
     "archive/credentials",
     "archive/folder",
     *GENERATED,
+    "usage-by-namespace",
     "proofs",
     "prometheus",
     "high-availability",
