@@ -159,6 +159,13 @@ class FakeArchives:
     by_name: dict[str, Archive] = field(default_factory=dict)
     failure: Exception | None = None
     cluster_failure: Exception | None = None
+    clock: Callable[[], datetime] | None = None
+
+    def now(self) -> datetime:
+        """The clock of the process: that of its first archive, unless a test sets another one."""
+        archive = next(iter(self.by_name.values()), None)
+        clock = self.clock or (archive.now if isinstance(archive, FakeArchive) else lambda: NOW)
+        return clock()
 
     async def find_cluster(self) -> ArchiveCluster:
         if self.cluster_failure:

@@ -1,7 +1,10 @@
 """Open the archives of the policy, each when it is first needed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from shared.adapters.clock import SystemClock
 from shared.core.archive.cluster import ArchiveCluster
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
@@ -16,10 +19,12 @@ class OpenedArchives:
 
     Attributes:
         identity: The cluster of the process.
+        now: The clock of this process.
         reads: Bounds the bytes of documents in memory, of all archives together.
     """
 
     identity: ClusterIdentity
+    now: Callable[[], datetime] = SystemClock().now
     reads: ByteGate = field(default_factory=lambda: ByteGate(READ_BYTES_MAX))
     _opened: dict[str, tuple[ArchiveDestination, Archive]] = field(default_factory=dict)
 

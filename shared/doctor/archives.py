@@ -14,6 +14,7 @@ from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.archive.probe import ProbeResult
 from shared.adapters.archive.webhook import WebhookArchive
 from shared.bootstrap.archives import OpenedArchives
+from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX
 from shared.core.archive.cluster import HOME_OF_ID
 from shared.core.archive.document import digest_of
 from shared.core.archive.layout import ArchiveKey, prefix_of
@@ -208,12 +209,15 @@ def compare_store_clock(what: str, sent_at: datetime, stored_at: datetime, recei
     apart = max(ahead, behind)
     if apart <= SKEW_MAX:
         return ok(f"{what}: clock", "the store and this machine agree to two seconds")
-    if ahead > behind:
+    level = warn
+    if ahead > CLOCK_DIFFERENCE_MAX:
+        level, side, effect = fail, "ahead of", "what it stores does not count, so due objects are kept (not-archived)"
+    elif ahead > behind:
         side, effect = "ahead of", "the grace counts from its clock, so objects are deleted later by as much"
     else:
         side, effect = "behind", "the times of `archive ls` are too early by as much; no grace is shorter"
     detail = f"the store is at least {apart.total_seconds():.1f} s {side} this machine: {effect}"
-    return warn(f"{what}: clock", detail, "timedatectl set-ntp true    # on the machine whose clock is wrong")
+    return level(f"{what}: clock", detail, "timedatectl set-ntp true    # on the machine whose clock is wrong")
 
 
 async def _check_webhook(name: str, webhook: str, given: ArchivePolicy, *, clock: Clock) -> Finding:

@@ -5,10 +5,12 @@ that has changed since has another key. Before a deletion the document is read b
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
+from shared.core.archive.acknowledgement import find_acknowledged_at
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.layout import ArchiveKey
@@ -20,7 +22,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_annotations
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import AbsentDocumentError, PermanentError, TryLaterError, TtlError
-from shared.ports import Archive, Archives, ConfirmingArchive
+from shared.ports import Archive, Archives, ConfirmingArchive, Stored
 
 ARCHIVE_SECONDS_MAX = 8.0
 """How long an archive may take to answer, well below the time for one timer."""
@@ -33,6 +35,7 @@ ACKNOWLEDGED_MAX = 100_000
 
 _Known = tuple[ArchiveDestination, ArchiveFact]
 _Away = tuple[float, str]
+_Clock = Callable[[], datetime]
 _T = TypeVar("_T")
 
 
@@ -72,8 +75,7 @@ class ArchiveCheck:
 
         Returns:
             With `acknowledged_at` only if the bytes are those of the object, and if the children and logs that are
-            wanted were stored with it. The later of two instants counts: when the store accepted the document, and
-            when the archiver wrote it.
+            wanted were stored with it; see `find_acknowledged_at` for the instant.
 
         Raises:
             PermanentError: It cannot be found out, or the document is damaged. The object is kept.
@@ -88,10 +90,10 @@ class ArchiveCheck:
         return await self._look(archiving, await self._copy(obj, rule, context, archiving), context)
 
     async def _look(self, archiving: Archiving, copied: ArchiveCopy, context: Context) -> ArchiveFact:
-        _, destination = self._reachable(archiving, context)
+        archives, destination = self._reachable(archiving, context)
         self._known.pop(copied.key.path, None)
         archive = await self._open(archiving, context)
-        fact = await self._ask(archiving.to, _read_back(archive, archiving, copied))
+        fact = await self._ask(archiving.to, _read_back(archive, archiving, copied, archives.now))
         if fact.acknowledged_at is not None:
             self.remember(fact, copied.key, destination)
         return fact
@@ -170,15 +172,15 @@ def find_wanted(obj: Any, rule: KindRule, context: Context) -> Archiving | None:
         return None
 
 
-async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy) -> ArchiveFact:
+async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy, now: _Clock) -> ArchiveFact:
     key = copied.key
     nothing = ArchiveFact(archiving.to, key.uid, key.resource_version, is_read_back=True, digest=key.digest)
     if isinstance(archive, ConfirmingArchive):
         confirmed = await archive.confirm(key)
         if confirmed is None:
             return nothing
-        at = copied.confirmed_at(confirmed.stored_at)
-        return replace(nothing, acknowledged_at=at, location=confirmed.location, children=True, logs=True)
+        found = replace(nothing, children=True, logs=True)
+        return _acknowledged(found, confirmed, finished_at=copied.finished_at, now=now())
     stored = await archive.find(key)
     if stored is None:
         return nothing
@@ -193,7 +195,17 @@ async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy
     found = replace(found, children=record.with_children, logs=record.with_logs, archive_id=record.archive_id)
     if not (record.has_all_of(archiving) and record.is_of(stored.archive_id)):
         return found
-    return replace(found, acknowledged_at=max(stored.stored_at, record.archived_at))
+    return _acknowledged(found, stored, archived_at=record.archived_at, now=now())
+
+
+def _acknowledged(fact: ArchiveFact, stored: Stored, *, now: datetime, **known: datetime | None) -> ArchiveFact:
+    """The fact with the instant of the acknowledgement, or with why that does not count."""
+    fact = replace(fact, location=stored.location)
+    try:
+        at = find_acknowledged_at(stored.stored_at, now=now, **known)
+    except ValueError as error:
+        return replace(fact, problem=f"archive {fact.to}: {stored.location}: {error}")
+    return replace(fact, acknowledged_at=at)
 
 
 def _now() -> float:

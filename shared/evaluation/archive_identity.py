@@ -171,7 +171,7 @@ class IdentifiedArchives:
     Attributes:
         archives: Opens the archives.
         ids: The ids that are expected.
-        now: The clock, for new markers.
+        now: The clock of this process.
         new_id: Makes the ids of new markers.
     """
 

@@ -66,8 +66,8 @@ class Archive(Protocol):
         Args:
             key: The key.
             document: The document.
-            replaces: Replace the one that is stored, in one step: it is damaged, or was stored without its children
-                or logs. At each instant the old or the new document is stored.
+            replaces: Replace the one that is stored, in one step: it is damaged, its time does not count, or it was
+                stored without its children or logs. At each instant the old or the new document is stored.
         """
         ...
 
@@ -202,6 +202,10 @@ class ArchiveIds(Protocol):
 
 class Archives(Protocol):
     """The archives that a process can reach."""
+
+    def now(self) -> datetime:
+        """Return the present by the clock of this process, with which the times of the archives are compared."""
+        ...
 
     async def find_cluster(self) -> ArchiveCluster:
         """Return the cluster that the keys name.

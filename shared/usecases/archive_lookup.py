@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from shared.core.archive.acknowledgement import find_acknowledged_at
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.document import Record
 from shared.core.archive.layout import ArchiveKey
-from shared.errors import AbsentDocumentError, DamagedDocumentError
+from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError
 from shared.ports import Archive, ConfirmingArchive, Stored
 
 
@@ -23,10 +24,14 @@ class Found:
     stored: Stored
     record: Record | None
 
-    def whole_record(self, archiving: Archiving) -> Record | None:
-        """Its record if it has everything that is wanted; None if the document has to be replaced."""
+    def whole_record(self, archiving: Archiving, *, now: datetime) -> Record | None:
+        """Its record if it has everything that is wanted, and if its times count; None if it has to be replaced."""
         record = self.record
         if record is None or not record.is_of(self.stored.archive_id):
+            return None
+        try:
+            find_acknowledged_at(self.stored.stored_at, archived_at=record.archived_at, now=now)
+        except ValueError:
             return None
         return record if record.has_all_of(archiving) else None
 
@@ -37,7 +42,7 @@ class AcknowledgedCopy:
 
     Attributes:
         copied: What is stored, and under which key.
-        at: When the archive acknowledged it: the later of the store's instant and the record's.
+        at: When the archive acknowledged it; see `find_acknowledged_at`.
         location: Where it is stored.
         size: Its size in the store, in bytes; 0 if it was stored before.
         children: How many children were stored with it.
@@ -74,7 +79,7 @@ async def look_up(archive: Archive, key: ArchiveKey) -> Found | None:
 
 
 async def find_acknowledged(
-    archive: Archive, copied: ArchiveCopy, found: Found | None, archiving: Archiving
+    archive: Archive, copied: ArchiveCopy, found: Found | None, archiving: Archiving, *, now: datetime
 ) -> AcknowledgedCopy | None:
     """The object, if it is stored with everything that is wanted.
 
@@ -83,17 +88,31 @@ async def find_acknowledged(
         copied: The version of the object.
         found: What `look_up` has found.
         archiving: What is wanted.
+        now: The present, by the clock of this process.
 
     Raises:
-        TtlError: See `ConfirmingArchive`.
+        TtlError: See `ConfirmingArchive`; or a foreign archiver answers with a time that does not count.
     """
     if isinstance(archive, ConfirmingArchive):
         confirmed = await archive.confirm(copied.key)
         if confirmed is None:
             return None
-        return AcknowledgedCopy(copied, copied.confirmed_at(confirmed.stored_at), confirmed.location)
-    record = found.whole_record(archiving) if found is not None else None
+        at = acknowledged_at(archive, confirmed, finished_at=copied.finished_at, now=now)
+        return AcknowledgedCopy(copied, at, confirmed.location)
+    record = found.whole_record(archiving, now=now) if found is not None else None
     if found is None or record is None:
         return None
-    at = max(found.stored.stored_at, record.archived_at)
+    at = acknowledged_at(archive, found.stored, archived_at=record.archived_at, now=now)
     return AcknowledgedCopy(copied, at, found.stored.location, children=len(record.children), logs=len(record.logs))
+
+
+def acknowledged_at(archive: Archive, stored: Stored, *, now: datetime, **known: datetime | None) -> datetime:
+    """Return when an archive acknowledged what it stores of an object; see `find_acknowledged_at`.
+
+    Raises:
+        PermanentError: The clock of the archive is too far ahead of the clock of this process.
+    """
+    try:
+        return find_acknowledged_at(stored.stored_at, now=now, **known)
+    except ValueError as error:
+        raise PermanentError(f"archive {archive.name}: {stored.location}: {error}") from None

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Archive, Archives, ConfirmingArchive, Snapshot, Stored
 from shared.usecases.archive_former import FormerDocuments
 from shared.usecases.archive_logs import StoredLogs, write_logs
-from shared.usecases.archive_lookup import AcknowledgedCopy, find_acknowledged, look_up
+from shared.usecases.archive_lookup import AcknowledgedCopy, Found, acknowledged_at, find_acknowledged, look_up
 from shared.usecases.byte_gate import ArchiveGates, ByteGate
 
 CHILDREN_AT_ONCE = 16
@@ -110,11 +110,11 @@ class ArchiveWriter:
         copied = _copy(snapshot.obj, rule, order, cluster)
         elapsed = _timer()
         found = await look_up(archive, copied.key) if order.may_be_stored else None
-        if order.may_be_stored and (known := await find_acknowledged(archive, copied, found, order.archiving)):
+        if order.may_be_stored and (known := await self._acknowledged(archive, copied, found, order)):
             return known
         if former := await self._former.adopt(archive, copied, found, secrets=order.destination.secrets):
             found = former
-            if known := await find_acknowledged(archive, copied, found, order.archiving):
+            if known := await self._acknowledged(archive, copied, found, order):
                 return known
         children: list[str] = []
         logs = await self._write_logs(archive, snapshot.obj, copied, order)
@@ -127,8 +127,7 @@ class ArchiveWriter:
         record = order.record.model_copy(update=wanted | stored_with)
         if found is not None and found.record is not None:
             record = record.joined(found.record)
-        stored = await _put(archive, copied, record, replaces=found is not None)
-        at = max(stored.stored_at, record.archived_at)
+        stored, at = await self._put(archive, copied, record, replaces=found is not None)
         return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
 
     async def _write_logs(
@@ -150,9 +149,11 @@ class ArchiveWriter:
         async def write(child: _Child) -> None:
             one, copied = child.snapshot, child.copied
             found = await look_up(archive, copied.key)
-            if found is None or found.whole_record(order.of_child()) is None:
+            now = self.archives.now()
+            if found is None or found.whole_record(order.of_child(), now=now) is None:
                 found = await self._former.adopt(archive, copied, found, secrets=order.destination.secrets)
-            known = found.whole_record(order.of_child()) if found is not None and order.lasts(found.stored) else None
+            is_known = found is not None and order.lasts(found.stored)
+            known = found.whole_record(order.of_child(), now=now) if found is not None and is_known else None
             if known is not None:
                 keys.append(copied.key.path)
                 stored.add(StoredLogs(list(known.logs), dict(known.log_problems)))
@@ -170,13 +171,30 @@ class ArchiveWriter:
             )
             if found is not None and found.record is not None:
                 record = record.joined(found.record)
-            await _put(archive, copied, record, replaces=found is not None)
+            await self._put(archive, copied, record, replaces=found is not None)
             keys.append(copied.key.path)
             stored.add(logs)
 
         async with aclosing(self._find_children(snapshot.ref, rule, order, cluster)) as found:
             await _for_each(found, write, self.gates.children)
         return stored
+
+    async def _acknowledged(
+        self, archive: Archive, copied: ArchiveCopy, found: Found | None, order: ArchiveOrder
+    ) -> AcknowledgedCopy | None:
+        return await find_acknowledged(archive, copied, found, order.archiving, now=self.archives.now())
+
+    async def _put(
+        self, archive: Archive, copied: ArchiveCopy, record: Record, *, replaces: bool
+    ) -> tuple[Stored, datetime]:
+        """Store a document; return it with the instant of its acknowledgement.
+
+        Raises:
+            TtlError: See the port `Archive`; or the clock of the archive is too far ahead.
+        """
+        record = record.model_copy(update={"redacted": copied.is_redacted, "cluster_id": copied.cluster_id})
+        stored = await archive.put(copied.key, Document(record, copied.text), replaces=replaces)
+        return stored, acknowledged_at(archive, stored, archived_at=record.archived_at, now=self.archives.now())
 
     async def _find_children(
         self, root: ObjectRef, rule: KindRule, order: ArchiveOrder, cluster: ArchiveCluster
@@ -234,8 +252,3 @@ def _timer() -> Callable[[], timedelta]:
     now = asyncio.get_running_loop().time
     started = now()
     return lambda: timedelta(seconds=int(now() - started))
-
-
-async def _put(archive: Archive, copied: ArchiveCopy, record: Record, *, replaces: bool) -> Stored:
-    record = record.model_copy(update={"redacted": copied.is_redacted, "cluster_id": copied.cluster_id})
-    return await archive.put(copied.key, Document(record, copied.text), replaces=replaces)

@@ -388,6 +388,10 @@ class SimArchives:
     make: Callable[[Any, SimStore, str], Archive] = SimArchive
     _opened: dict[str, Archive] = field(default_factory=dict)
 
+    def now(self) -> datetime:
+        at: datetime = self.world.clocks.local()
+        return at
+
     async def find_cluster(self) -> ArchiveCluster:
         return CLUSTER
 

@@ -10,29 +10,25 @@ answer may echo a part of the URL in any form. So if the URL has a path or a que
 """
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time
 from functools import cached_property
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, event_of, parse_event, parse_message, to_http
 from shared.adapters.http_client import UNCOMPRESSED, read_up_to, refuse_redirects
+from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
 from shared.core.objects import ObjectRef, format_instant, printable
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ArchiveDone, ArchiveRequest
-from shared.ports import Clock
 from shared.ports.archive import Stored, StoredFile
 
 WEBHOOK_SECONDS_MAX = 20.0
 """How long the archiver may take to answer."""
-
-CLOCK_DIFFERENCE_MAX = timedelta(minutes=5)
-"""How far the clock of the archiver may differ from the clocks of the API server and of this process."""
 
 _SHOWN_MAX = 200  # of an answer, in a message
 _RETRYABLE = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT)
@@ -52,8 +48,8 @@ class WebhookArchive:
         location: Scheme, host and port of its URL, for people.
     """
 
-    def __init__(self, name: str, url: str, clock: Clock | None = None) -> None:
-        self._name, self._url, self._clock = name, url, clock or SystemClock()
+    def __init__(self, name: str, url: str) -> None:
+        self._name, self._url = name, url
         parts = urlsplit(url)
         self.location = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._has_secret = bool(parts.path.strip("/") or parts.query or parts.username)
@@ -149,17 +145,16 @@ class WebhookArchive:
         return done
 
     def _stored(self, key: ArchiveKey, done: ArchiveDone, size: int, *, finished_at: datetime | None = None) -> Stored:
-        """What the archiver holds, unless `archivedAt` would end the grace early, or never.
+        """What the archiver holds, unless `archivedAt` is before the finish.
 
         A question has no finish time. Then the day of the key counts: that of the finish, or else of the creation.
         """
-        at, now = done.archived_at, self._clock.now()
+        at = done.archived_at
         earliest = finished_at or datetime.combine(key.day, time(), UTC)
-        if earliest - at > CLOCK_DIFFERENCE_MAX or at - now > CLOCK_DIFFERENCE_MAX:
+        if earliest - at > CLOCK_DIFFERENCE_MAX:
             raise PermanentError(
                 f"archive {self._name}: {self.location}: archivedAt: expected an instant from the finish "
-                f"({format_instant(earliest)} or later) until now ({format_instant(now)}), got {format_instant(at)}; "
-                "correct the archiver or its clock"
+                f"({format_instant(earliest)}) or later, got {format_instant(at)}; correct the archiver or its clock"
             )
         return Stored(key, at, size, done.location or self.location)
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from shared.adapters.clock import SystemClock
@@ -29,6 +30,10 @@ class ReachableArchives:
     is_local: bool
     at_end: AsyncExitStack
     _to_close: dict[int, Archive] = field(default_factory=dict)
+
+    def now(self) -> datetime:
+        """See `shared.ports.Archives`."""
+        return self.opened.now()
 
     async def find_cluster(self) -> ArchiveCluster:
         """See `shared.ports.Archives`."""

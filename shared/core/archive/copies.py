@@ -30,10 +30,6 @@ class ArchiveCopy:
     is_redacted: bool = False
     finished_at: datetime | None = None
 
-    def confirmed_at(self, at: datetime) -> datetime:
-        """When a foreign archiver acknowledged it: not before the finish, whatever its clock says."""
-        return max(at, self.finished_at) if self.finished_at is not None else at
-
 
 def copy_of(
     obj: dict[str, Any], rule: KindRule | None, *, cluster: ArchiveCluster, secrets: bool = False

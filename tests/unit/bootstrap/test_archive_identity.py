@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 from datetime import UTC, datetime
 from typing import Any
@@ -49,7 +50,7 @@ class Process:
             return one.safeguards
 
         ids = SharedArchiveIds(made, self.telemetry, may_write=may_write)
-        self.archives = IdentifiedArchives(opened_archives(cluster=cluster), ids, lambda: NOW)
+        self.archives = IdentifiedArchives(opened_archives(cluster=cluster), ids, lambda: AFTERWARDS)
         self.name, self.destination = name, ArchiveDestination(url=f"file://{folder}")
         policy = archiving(archives={"main": {"url": f"file://{folder}"}}, archive={"to": "main"})
         self.evaluator = Evaluator(FakeCluster(), Catalogue((JOB,)), lambda: policy, archives=self.archives)
@@ -100,6 +101,23 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path):
     return Bench(tmp_path)
+
+
+async def test_file_whose_time_is_in_the_future_keeps_the_object_until_it_is_stored_again(bench):
+    process = bench.process()
+    await process.write()
+    path, far = bench.folder / COPIED.key.path, AFTERWARDS.timestamp() + 10**9
+    os.utime(path, (far, far))
+
+    decision = await bench.process().decide()
+    assert decision.reason is Reason.NOT_ARCHIVED
+    assert f"archive main: file://{path}: the time in the archive: expected an instant until now" in (
+        decision.facts.problem
+    )
+    assert isinstance(decision, Ignore)
+
+    await bench.process().write()
+    assert isinstance(await bench.process().decide(), Expire)
 
 
 async def test_two_clusters_of_one_name_store_under_keys_of_their_own(bench):

@@ -182,6 +182,7 @@ async def test_native_archive_has_nothing_to_probe() -> None:
         (later(1), Level.OK, "agree"),
         (ago(0), Level.OK, "agree"),
         (later(10), Level.WARN, "8.0 s ahead of"),
+        (later(400), Level.FAIL, "398.0 s ahead of this machine: what it stores does not count"),
         (ago(10), Level.WARN, "10.0 s behind"),
     ],
 )

@@ -1,13 +1,14 @@
 """The evaluator asks the archive for exactly the version that was read, and reads it back before a deletion."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from shared.core.archive.document import Document, Record
 from shared.core.decide import Expire, Ignore, Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.objects import format_instant
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import archive_check
 from shared.evaluation import evaluator as evaluator_module
@@ -29,7 +30,7 @@ KINDS = Catalogue((JOB,))
 class Bench:
     def __init__(self, policy=None):
         self.archive = FakeArchive()
-        self.archives = FakeArchives({"main": self.archive})
+        self.archives = FakeArchives({"main": self.archive}, clock=lambda: NOW)
         self.policy = policy or archiving()
         self.evaluator = self.new()
 
@@ -73,6 +74,34 @@ async def test_later_of_the_two_instants_is_the_acknowledgement(bench):
     decision = await bench.decide()
     assert isinstance(decision, Wait)
     assert decision.until == later(3000)
+
+
+AHEAD = datetime(2099, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("stored_at", "archived_at"), [(AHEAD, ago(60)), (ago(60), AHEAD), (AHEAD, AHEAD)])
+@pytest.mark.parametrize("now", [NOW, AHEAD])
+async def test_document_whose_time_is_far_ahead_keeps_the_object_and_names_both_clocks(
+    bench, stored_at, archived_at, now
+):
+    """Without this the object is due in 2099, and nothing says so. By no clock is it deleted earlier."""
+    stored = bench.archive.store(DUE, at=archived_at)
+    bench.archive.documents[stored.key.path] = bench.archive.documents[stored.key.path][0], stored_at
+
+    decision = await bench.decide(now=now)
+
+    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.facts.problem.startswith(f"archive main: {stored.location}: ")
+    assert "got 2099-01-01T00:00:00Z; correct the clock" in decision.facts.problem
+    assert format_instant(NOW) in decision.facts.problem
+
+
+async def test_clock_of_an_archive_that_is_minutes_ahead_counts(bench):
+    bench.archive.store(DUE, at=later(240))
+
+    decision = await bench.decide()
+    assert isinstance(decision, Wait)
+    assert decision.until == later(240 + 3600)
 
 
 async def test_other_version_that_is_stored_does_not_count(bench):
@@ -289,6 +318,16 @@ async def test_grace_of_a_foreign_archiver_counts_from_the_finish_at_the_earlies
     decision = await bench.decide(now=later(1))
     assert isinstance(decision, Expire)
     assert decision.since == later(1)
+
+
+async def test_foreign_archiver_whose_clock_is_far_ahead_keeps_the_object(bench):
+    foreign = bench.archives.by_name["main"] = Confirming()
+    foreign.store(DUE, at=AHEAD)
+
+    decision = await bench.decide(now=AHEAD + timedelta(hours=2))
+
+    assert decision.reason is Reason.NOT_ARCHIVED
+    assert "got 2099-01-01T00:00:00Z; correct the clock" in decision.facts.problem
 
 
 async def test_error_about_one_document_is_no_outage(bench):

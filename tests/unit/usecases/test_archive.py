@@ -57,7 +57,7 @@ class Bench:
         self.clock, self.telemetry, self.publisher = FakeClock(), FakeTelemetry(), FakePublisher()
         self.cluster = FakeCluster(self.clock)
         self.archive = FakeArchive(now=self.clock.now)
-        self.archives = FakeArchives({"main": self.archive})
+        self.archives = FakeArchives({"main": self.archive}, clock=self.clock.now)
         self.policy = policy or archiving()
         self.evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, archives=self.archives)
         self.expiry = Expiry(
@@ -187,6 +187,36 @@ class TestArchive:
         again = not_none(await bench.cluster.get(JOB, answer.ref)).obj
         record = (await bench.archive.read(copied_of(again).key)).record
         assert (record.with_children, record.with_logs, len(record.children)) == (True, True, 1)
+
+    async def test_object_whose_document_is_stored_in_the_future_is_kept_with_a_warning(self, bench):
+        """Otherwise it would be due in the future, and nothing would say so."""
+        stored = bench.put()
+        bench.archive.now = lambda: later(10**9)
+
+        with pytest.raises(PermanentError, match=r"archive main: .*correct the clock"):
+            await bench.store(stored)
+        (timer,) = (await bench.expire(stored)).timers
+
+        assert timer.purpose == "archive"
+        ((_, reason, message),) = bench.telemetry.events
+        assert reason == "NotArchived"
+        assert "until archive main has acknowledged this version of it: archive main: " in message
+        assert bench.cluster.deleted == []
+
+    async def test_document_that_was_stored_in_the_future_is_stored_again_with_its_children(self, bench):
+        """The clock of the archive was corrected since: the grace counts from now."""
+        stored = bench.put()
+        bench.put(child("a", UID))
+        await bench.store(stored)
+        bench.archive.documents = {path: (one, later(10**9)) for path, (one, _) in bench.archive.documents.items()}
+        bench.clock.advance(7200)
+
+        (timer,) = (await bench.expire(stored)).timers
+        answer = await bench.archival.archive(timer)
+
+        assert (answer.children, answer.archived_at) == (1, bench.clock.now())
+        assert not_none(answer.timer).due_at == later(7200 + 3600)
+        assert {at for _, at in bench.archive.documents.values()} == {bench.clock.now()}
 
     @pytest.mark.parametrize(
         ("obj", "reason"),
