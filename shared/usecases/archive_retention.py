@@ -1,6 +1,7 @@
 """Retention of an archive: delete what is older than `keep`, and check that the rest is whole."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from shared.core.archive.prune import (
     is_expired,
     select_days,
 )
-from shared.core.archive.verify import find_damage
+from shared.core.archive.verify import describe_rivals, find_damage
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.ports.archive import Archive, Stored, StoredFile
 
@@ -98,21 +99,49 @@ async def prune_archive(
     return await _delete(archive, days.old, count, keep, now)
 
 
-async def verify_archive(archive: Archive, prefix: str = "") -> AsyncIterator[VerifiedDocument]:
-    """Read each document below a prefix, and check its digest and its identity.
+async def verify_archive(archive: Archive, prefixes: Sequence[str] = ("",)) -> AsyncIterator[VerifiedDocument]:
+    """Read each document below the prefixes, and check its digest, its identity, and that it is alone of its version.
 
-    A document that was deleted meanwhile is left out.
+    `archive` stores one document of a version. Another one with another digest may be forged, so both count as damaged;
+    they come last. A document that was deleted meanwhile is left out.
 
     Raises:
         TryLaterError: The store is away or slow: nothing is known about the documents that were not yielded.
         PermanentError: The store refuses.
     """
-    async for page in archive.ls(prefix):
-        for start in range(0, len(page), READS_AT_ONCE):
-            part = page[start : start + READS_AT_ONCE]
-            for stored, problem in zip(part, await asyncio.gather(*(_verify(archive, s) for s in part)), strict=True):
-                if problem is not None:
-                    yield VerifiedDocument(stored, problem)
+    repeated, good = await _find_repeated(archive, prefixes), defaultdict[tuple[str, ...], list[Stored]](list)
+    async for one in _read_all(archive, prefixes):
+        if not one.problem and hash(one.stored.key.version) in repeated:
+            good[one.stored.key.version].append(one.stored)
+        else:
+            yield one
+    for several in good.values():
+        are_equal = len({stored.key.digest for stored in several}) == 1
+        problem = "" if are_equal else describe_rivals(several[0].key, [stored.location for stored in several])
+        for stored in several:
+            yield VerifiedDocument(stored, problem)
+
+
+async def _read_all(archive: Archive, prefixes: Sequence[str]) -> AsyncIterator[VerifiedDocument]:
+    for prefix in prefixes:
+        async for page in archive.ls(prefix):
+            for start in range(0, len(page), READS_AT_ONCE):
+                part = page[start : start + READS_AT_ONCE]
+                problems = await asyncio.gather(*(_verify(archive, one) for one in part))
+                for stored, problem in zip(part, problems, strict=True):
+                    if problem is not None:
+                        yield VerifiedDocument(stored, problem)
+
+
+async def _find_repeated(archive: Archive, prefixes: Sequence[str]) -> set[int]:
+    """List the keys; return the hashes of the versions that have several documents. A hash takes 80 bytes of memory."""
+    seen, repeated = set[int](), set[int]()
+    for prefix in prefixes:
+        async for page in archive.ls(prefix):
+            for one in page:
+                version = hash(one.key.version)
+                (repeated if version in seen else seen).add(version)
+    return repeated
 
 
 async def _verify(archive: Archive, stored: Stored) -> str | None:

@@ -129,11 +129,13 @@ class Wanted:
         uid: The uid; empty for any.
         resource_version: The resource version; empty for any.
         at: The archive's state at this instant; None for now.
+        digest: The digest of the document; empty for any.
     """
 
     uid: str = ""
     resource_version: str = ""
     at: datetime | None = None
+    digest: str = ""
 
     def fits(self, stored: Stored) -> bool:
         """Return whether a stored resource version is asked for."""
@@ -142,6 +144,7 @@ class Wanted:
             self.uid in ("", key.uid)
             and self.resource_version in ("", key.resource_version)
             and (self.at is None or stored.stored_at <= self.at)
+            and self.digest in ("", key.digest)
         )
 
 
@@ -153,7 +156,8 @@ class Chosen:
         stored: The resource version.
         others: The newest resource version of each other object of the same name that fits, too.
         versions: How many resource versions of the same object are stored.
-        twins: The other documents of the same resource version of the same object; one of them may be damaged.
+        twins: The other documents of the same resource version of the same object that fit: all but one of them
+            have to be damaged.
     """
 
     stored: Stored
@@ -209,6 +213,7 @@ def _describe_misfit(found: Sequence[Stored], wanted: Wanted) -> str:
         *([f"uid {wanted.uid}"] if wanted.uid else []),
         *([f"resource version {wanted.resource_version}"] if wanted.resource_version else []),
         *([f"archived at or before {format_instant(wanted.at)}"] if wanted.at else []),
+        *([f"digest {wanted.digest}"] if wanted.digest else []),
     ]
     shown = [
         f"uid {one.key.uid}, resource version {one.key.resource_version}, archived {format_instant(one.stored_at)}"

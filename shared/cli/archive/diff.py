@@ -47,6 +47,7 @@ async def diff(
     uid: str,
     at: datetime | None,
     resource_version: str,
+    digest: str,
     all_fields: bool,
 ) -> None:
     """Show how the live object differs from the archived one, as a unified diff.
@@ -56,7 +57,7 @@ async def diff(
     """
     split_target(target)
     try:
-        lines = await _compare(options, target, Wanted(uid, resource_version, at), all_fields=all_fields)
+        lines = await _compare(options, target, Wanted(uid, resource_version, at, digest), all_fields=all_fields)
     except TtlError as error:
         raise _DiffError(str(error)) from None
     if lines:

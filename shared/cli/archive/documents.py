@@ -13,7 +13,7 @@ from shared.cli.output.messages import inform
 from shared.core.archive.cluster import SourceCluster
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey, parse_key
-from shared.core.archive.verify import find_damage
+from shared.core.archive.verify import describe_rivals, find_damage
 from shared.core.objects import format_instant, get_text, list_mappings, printable, ref_of
 from shared.errors import DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
@@ -67,20 +67,30 @@ async def read_chosen(archive: Archive, chosen: Chosen) -> tuple[Chosen, Documen
     """Read the document that was chosen, or another one of the same version if that is damaged; say so then.
 
     Raises:
-        TtlError: It cannot be read, or all documents of the version are damaged.
+        TtlError: It cannot be read, all documents of the version are damaged, or several are not.
     """
     damaged: list[DamagedDocumentError] = []
-    for one in (chosen.stored, *chosen.twins):
+    good: tuple[Stored, Document] | None = None
+    documents = (chosen.stored, *chosen.twins)
+    for place, one in enumerate(documents):
+        if good is not None and one.key.digest == good[0].key.digest:
+            continue
         try:
             document = await _read(archive, one.key)
         except DamagedDocumentError as error:
             damaged.append(error)
             continue
-        if damaged:
-            read = f"this is another document of the same version: {one.location}"
-            inform(printable(f"note: {chosen.stored.location} is damaged (see `archive verify`); {read}"))
-        return replace(chosen, stored=one), document
-    raise damaged[0]
+        if good is not None:
+            rivals = [good[0].location, *(other.location for other in documents[place:])]
+            raise DamagedDocumentError(f"archive {archive.name}: {describe_rivals(one.key, rivals)}")
+        good = one, document
+    if good is None:
+        raise damaged[0]
+    stored, document = good
+    if stored is not chosen.stored:
+        read = f"this is another document of the same version: {stored.location}"
+        inform(printable(f"note: {chosen.stored.location} is damaged (see `archive verify`); {read}"))
+    return replace(chosen, stored=stored), document
 
 
 async def _read(archive: Archive, key: ArchiveKey) -> Document:

@@ -1,5 +1,6 @@
 """`archive get`: print an archived object, its children, or its logs."""
 
+import re
 import sys
 from datetime import datetime
 
@@ -18,6 +19,8 @@ from shared.core.objects import printable
 from shared.errors import TtlError
 from shared.usecases.archive_search import Wanted
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
 
 def version_options(command: CallableT) -> CallableT:
     """Add the options that choose one of several stored resource versions to a command."""
@@ -25,8 +28,18 @@ def version_options(command: CallableT) -> CallableT:
         "--at", callback=instant_option, metavar="TIME", help="As archived at this time (RFC 3339). Default: now."
     )
     version = click.option("--resource-version", metavar="VERSION", default="", help="Exactly this resource version.")
+    digest = click.option(
+        "--digest", callback=_digest_option, metavar="SHA256", default="", help="Exactly the document with this digest."
+    )
     uid = click.option("--uid", metavar="UID", default="", help="The object with this uid. Default: the newest.")
-    return uid(at(version(command)))
+    return uid(at(version(digest(command))))
+
+
+def _digest_option(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Check the value of --digest."""
+    if value and not _DIGEST.fullmatch(value):
+        raise click.BadParameter(f"expected 64 digits of 0-9 and a-f, as `archive ls -o json` prints them, got {value}")
+    return value
 
 
 @command()
@@ -44,6 +57,7 @@ async def get(
     uid: str,
     at: datetime | None,
     resource_version: str,
+    digest: str,
     children: bool,
     logs: bool,
     output: str,
@@ -52,12 +66,12 @@ async def get(
 
     The newest resource version is printed; standard error names it, and says when it was archived, by the clock of the
     store. If several objects of the name are archived, the newest is printed, and standard error has the uids of the
-    others.
+    others. If several documents of the same version differ, none is printed unless --digest names it.
     """
     split_target(target)
     source = await open_source(options)
     source.report_cluster()
-    chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at))
+    chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at, digest))
     chosen, document = await read_chosen(source.archive, chosen)
     if others := chosen.describe_others():
         inform(printable(f"note: {others}"))

@@ -69,6 +69,7 @@ async def restore(
     uid: str,
     at: datetime | None,
     resource_version: str,
+    digest: str,
     suspended: bool,
     yes_run_again: bool,
     children: bool,
@@ -83,15 +84,16 @@ async def restore(
     new object is held until `kubectl ttl release`, so that its old TTL does not delete it: the TTL fields of its kind
     are removed until then. The API server checks all objects before the first is created. If it refuses one, the error
     names the fields that --leave-out can leave out. An object of another cluster is rejected unless --cluster names
-    that cluster with its id (NAME.ID), or you confirm it on a terminal. The printed time of the archiving is that of
-    `archive ls`, by the clock of the store.
+    that cluster with its id (NAME.ID), or you confirm it on a terminal. If several documents of the same version
+    differ, nothing is restored unless --digest names one. The printed time of the archiving is that of `archive ls`, by
+    the clock of the store.
     """
     if suspended and yes_run_again:
         raise click.UsageError("expected either --suspended or --yes-run-again, got both")
     split_target(target)
     async with connected(options) as cluster:
         source = await open_source(options, cluster)
-        chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at))
+        chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at, digest))
         chosen, document = await read_chosen(source.archive, chosen)
         if others := chosen.describe_others():
             inform(printable(f"note: {others}"))

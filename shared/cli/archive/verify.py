@@ -33,7 +33,8 @@ async def verify(
 
     The arguments select objects as in `archive ls`. The exit code is 1 if a document is damaged. Damaged documents are
     not deleted. If the object still exists, it is archived again before it is deleted. If not, this is the only copy:
-    restore the file from a backup of the store.
+    restore the file from a backup of the store. Several documents of the same version that differ count as damaged:
+    another writer may have stored one of them.
     """
     words = check_selection(target, options, all_namespaces=all_namespaces)
     source = await open_source(options)
@@ -41,9 +42,9 @@ async def verify(
     selected = select(source, words, options, all_namespaces=all_namespaces, since=since)
     found = _Verification(is_text=output == "text")
     if source.cluster:
-        async for prefix in prefixes_of(source.archive, selected.selection):
-            async for one in verify_archive(source.archive, prefix):
-                found.add(one)
+        prefixes = [prefix async for prefix in prefixes_of(source.archive, selected.selection)]
+        async for one in verify_archive(source.archive, prefixes):
+            found.add(one)
     show_progress("")
     found.report()
     if not found.count:

@@ -63,6 +63,11 @@ class ArchiveKey:
     digest: str
 
     @property
+    def version(self) -> tuple[str, ...]:
+        """What is stored, without its content: `archive` stores one digest for it."""
+        return self.api_version, self.kind, self.namespace, self.name, self.uid, self.resource_version
+
+    @property
     def path(self) -> str:
         """The key as text."""
         uid, version = (_quoted(part).replace(".", "%2E") for part in (self.uid, self.resource_version))

@@ -1,5 +1,6 @@
-"""Check that a document is the one that its key names."""
+"""Check that a document is the one that its key names, and the only one of its version."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from shared.core.archive.cluster import parse_cluster_part
@@ -7,6 +8,24 @@ from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
 from shared.core.jsontext import JsonLimitError
 from shared.core.objects import get_text, ref_of
+
+_SHOWN_MAX = 5  # documents of one version, in a message
+
+
+def describe_rivals(key: ArchiveKey, locations: Sequence[str]) -> str:
+    """Say that the archive has several undamaged documents of one version: only one of them can be the object.
+
+    Args:
+        key: The key of one of them.
+        locations: Where all of them are.
+    """
+    more = f" and {len(locations) - _SHOWN_MAX} more" if len(locations) > _SHOWN_MAX else ""
+    return (
+        f"{len(locations)} documents of {key.kind} {key.namespace}{'/' if key.namespace else ''}{key.name}, uid "
+        f"{key.uid}, resource version {key.resource_version} differ: {', '.join(locations[:_SHOWN_MAX])}{more}; "
+        "another writer may have stored one of them, or the API server was upgraded in between; `archive get` with "
+        "--digest prints each: the digest is the part of its name before .json.zst"
+    )
 
 
 def find_damage(key: ArchiveKey, document: Document) -> str:

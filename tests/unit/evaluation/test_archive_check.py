@@ -17,7 +17,7 @@ from shared.evaluation.evaluator import DECIDED_SECONDS, Evaluator
 from shared.evaluation.owners import Owners
 from shared.ports import Snapshot, Stored
 from tests.archives import FakeArchive, FakeArchives, archiving, copied_of
-from tests.builders import JOB, LONG_AGO, NOW, ago, having, job, later
+from tests.builders import JOB, LONG_AGO, NOW, ago, having, job, later, not_none
 from tests.fakes import FakeCluster
 
 pytestmark = pytest.mark.anyio
@@ -114,6 +114,17 @@ async def test_same_version_with_other_content_does_not_count(bench):
     bench.archive.store(having(DUE, "spec.parallelism", 2), at=LONG_AGO)
 
     assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
+
+
+async def test_other_content_beside_the_stored_version_changes_nothing(bench):
+    """A writer to the archive can store it. What counts is under the key that the object itself gives."""
+    bench.archive.store(having(DUE, "spec.parallelism", 2), at=ago(10))
+    bench.archive.store(DUE, at=LONG_AGO)
+
+    decision = await bench.decide()
+
+    assert isinstance(decision, Expire)
+    assert not_none(decision.facts.archived).digest == copied_of(DUE).key.digest
 
 
 @pytest.mark.parametrize(

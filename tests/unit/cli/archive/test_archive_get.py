@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,34 @@ def test_get_prints_the_good_document_beside_a_damaged_one_of_the_same_version(
     assert f"document of the same version: {good.location}\n" in result.stderr
     del archive.documents[good.key]
     assert (get("job/build-42").exit_code, get("job/build-42").stdout) == (1, "")
+
+
+FORGED = having(job(), "spec.template.spec", {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]})
+
+
+@pytest.mark.parametrize("at", [NOW, NOW - timedelta(days=2)])
+def test_get_prints_none_of_two_documents_of_one_version_unless_one_is_named(
+    get: Get, archive: ListedArchive, at: datetime
+) -> None:
+    """A writer to the archive can store another document beside that of `archive`, with any day in its key."""
+    ours = archive.add(job(), at=ago(60))
+    forged = archive.add(FORGED, at=at)
+
+    result = get("job/build-42")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert ours.location in result.stderr
+    assert forged.location in result.stderr
+    assert yaml.safe_load(get("job/build-42", "--digest", ours.key.digest).stdout) == job()
+    assert yaml.safe_load(get("job/build-42", "--digest", forged.key.digest).stdout) == FORGED
+    assert "digest 0000" in get("job/build-42", "--digest", "0" * 64).stderr
+    assert get("job/build-42", "--digest", "0" * 63).exit_code == 2
+
+
+def test_get_prints_a_document_that_is_stored_under_two_days(get: Get, archive: ListedArchive) -> None:
+    archive.add(job(), at=ago(60))
+    archive.add(job(), at=NOW - timedelta(days=2))
+    assert yaml.safe_load(get("job/build-42").stdout) == job()
 
 
 def test_get_prints_no_other_version_instead_of_a_damaged_one(get: Get, archive: ListedArchive) -> None:

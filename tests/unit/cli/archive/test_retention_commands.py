@@ -18,7 +18,7 @@ from shared.cli.main import main
 from shared.core.archive.document import OBJECT_BYTES_MAX, Document, Record, canonical, digest_of
 from shared.core.jsontext import JSON_VALUES_MAX
 from shared.errors import TryLaterError
-from tests.builders import NOW, job
+from tests.builders import NOW, having, job
 from tests.listed_archives import ListedArchive, key_of
 
 Run = Callable[..., Result]
@@ -74,6 +74,22 @@ def test_verify_fails_if_a_document_is_damaged(run: Run, store: Callable[..., Pa
     assert summary == "2 documents verified, 1 damaged"
     (reported,) = json.loads(run("verify", "job", "-n", "ci", "-o", "json").stdout)["damaged"]
     assert (reported["name"], "damaged" in reported["problem"]) == ("build-42", True)
+
+
+def test_verify_counts_and_names_both_documents_of_one_version(run: Run, store: Callable[..., Path]) -> None:
+    """One of them may be forged: the right digest of another object is no proof."""
+    store(job(name="whole"))
+    ours, forged = store(job()), store(having(job(), "spec.template.spec.hostPID", value=True))
+    result = run("verify", "-n", "ci")
+    assert result.exit_code == 1
+    *problems, summary = result.stdout.splitlines()
+    assert summary == "3 documents verified, 2 damaged"
+    assert len(problems) == 2
+    assert all(ours.name in one and forged.name in one for one in problems)
+    reported = json.loads(run("verify", "-n", "ci", "-o", "json").stdout)["damaged"]
+    assert {one["digest"] for one in reported} == {path.name.split(".")[2] for path in (ours, forged)}
+    forged.write_bytes(b"damaged")
+    assert run("verify", "-n", "ci").stdout.splitlines()[-1] == "3 documents verified, 1 damaged"
 
 
 @pytest.mark.parametrize(
