@@ -169,6 +169,16 @@ class MarkedArchive(Protocol):
         ...
 
 
+@runtime_checkable
+class SignedArchive(Protocol):
+    """An archive that can check who wrote a document; see `shared.core.archive.signature`."""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether each document that is read has a valid signature. If not, another writer may have stored it."""
+        ...
+
+
 class ArchiveIds(Protocol):
     """The ids of the archives, as the processes of an installation remember them."""
 

@@ -15,7 +15,7 @@ from shared.core.archive.prune import (
 )
 from shared.core.archive.verify import describe_rivals, find_damage
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
-from shared.ports.archive import Archive, Stored, StoredFile
+from shared.ports.archive import Archive, SignedArchive, Stored, StoredFile
 
 READS_AT_ONCE = 8
 """Documents that `verify_archive` reads concurrently; it keeps no more than these in memory."""
@@ -102,14 +102,16 @@ async def prune_archive(
 async def verify_archive(archive: Archive, prefixes: Sequence[str] = ("",)) -> AsyncIterator[VerifiedDocument]:
     """Read each document below the prefixes, and check its digest, its identity, and that it is alone of its version.
 
-    `archive` stores one document of a version. Another one with another digest may be forged, so both count as damaged;
-    they come last. A document that was deleted meanwhile is left out.
+    `archive` stores one document of a version. Another one with another digest may be forged, so both count as damaged,
+    unless both are signed; they come last. A document that was deleted meanwhile is left out.
 
     Raises:
         TryLaterError: The store is away or slow: nothing is known about the documents that were not yielded.
         PermanentError: The store refuses.
     """
-    repeated, good = await _find_repeated(archive, prefixes), defaultdict[tuple[str, ...], list[Stored]](list)
+    is_signed = isinstance(archive, SignedArchive) and archive.is_signed
+    repeated = set() if is_signed else await _find_repeated(archive, prefixes)
+    good = defaultdict[tuple[str, ...], list[Stored]](list)
     async for one in _read_all(archive, prefixes):
         if not one.problem and hash(one.stored.key.version) in repeated:
             good[one.stored.key.version].append(one.stored)

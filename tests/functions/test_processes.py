@@ -234,6 +234,7 @@ async def test_timers_fires_overdue_timers_without_a_request(server, tmp_path):
         ("expire", {"TTL_CONCURRENCY": "many"}, "TTL_CONCURRENCY: "),
         ("expire", {"TTL_METRICS_PORT": "metrics"}, "TTL_METRICS_PORT: "),
         ("expire", {"TTL_API_TOKEN": "x"}, "TTL_API_TOKEN: "),
+        ("archive", {"TTL_ARCHIVE_KEYS": "short"}, "TTL_ARCHIVE_KEYS: expected keys of at least 32 random characters"),
         ("sweep", {"K_SINK": "http://sink", "TTL_API_SERVER": "https://x"}, "TTL_API_SERVER: "),
         ("expire", {"TTL_CALLERS": "caller"}, "TTL_CALLERS_AUDIENCE: "),
         ("sweep", {"K_SINK": "http://sink", "TTL_SWEEP_INTERVALL": "5m"}, "TTL_SWEEP_INTERVALL: "),

@@ -86,14 +86,14 @@ def here(api: Api) -> ArchiveCluster:
 
 @pytest.fixture
 def store(folder: Path, here: ArchiveCluster) -> Store:
-    """Store an object as `archive` does."""
-    archive = open_archive("main", f"file://{folder}")
+    """Store an object as `archive` does, with the keys of the environment."""
 
     def put(obj: dict[str, Any], *children: Stored, cluster: ArchiveCluster = here, **record: Any) -> Stored:
         now = datetime.now(UTC).replace(microsecond=0)
         keys = tuple(one.key.path for one in children)
         line = Record(archived_at=now, children=keys, cluster_id=cluster.id, **record)
         document = Document(line, canonical(obj))
+        archive = open_archive("main", f"file://{folder}")
         return asyncio.run(archive.put(key_of(obj, document.digest, cluster=cluster.part, day=now.date()), document))
 
     return put
@@ -395,6 +395,36 @@ def test_suspended_pod_waits_at_its_gate(life_of: Callable[[str], Life], ttl: Tt
 
     assert restored.returncode == 0, restored.stderr
     assert life.present()["spec"]["schedulingGates"] == [{"name": "ttlafterfinished.dev/restored"}]
+
+
+@pytest.mark.usefixtures("account")
+def test_forged_pod_is_not_restored(
+    life_of: Callable[[str], Life], ttl: Ttl, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer stored it after ours, with the same uid and resource version, and its own digest."""
+    life = life_of("pod")
+    life.create(POD_SPEC)
+    obj = life.present()
+    volumes = [{"name": "node", "hostPath": {"path": "/"}}]
+    forged = store({**obj, "spec": {**obj["spec"], "volumes": volumes}})
+    life.delete()
+    monkeypatch.setenv("TTL_ARCHIVE_KEYS", f"{'k' * 32},{'o' * 32}")
+    ours = store(obj)
+    monkeypatch.delenv("TTL_ARCHIVE_KEYS")
+
+    verified, refused = ttl("verify", "pods"), ttl("restore", "pod/one", "--yes-run-again")
+
+    assert (verified.returncode, verified.stdout.splitlines()[-1]) == (1, "2 documents verified, 2 damaged")
+    assert refused.returncode == 1
+    assert all(one.location in refused.stderr for one in (ours, forged))
+    assert life.present() is None
+    monkeypatch.setenv("TTL_ARCHIVE_KEYS", f"{'o' * 32},{'k' * 32}")
+    assert "it has no signature" in ttl("verify", "pods").stdout
+    named = ttl("restore", "pod/one", "--yes-run-again", "--digest", forged.key.digest)
+    assert (named.returncode, life.present()) == (1, None)
+    restored = ttl("restore", "pod/one", "--yes-run-again")
+    assert restored.returncode == 0, restored.stderr
+    assert "hostPath" not in json.dumps(life.present()["spec"])
 
 
 def test_lost_owner_is_left_out_and_a_present_one_stays(

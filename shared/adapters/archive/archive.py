@@ -18,6 +18,7 @@ from shared.adapters.archive.store import FileStore
 from shared.core.archive.document import DOCUMENT_BYTES_MAX, Document
 from shared.core.archive.identity import MARKER, MARKER_BYTES_MAX, Marker
 from shared.core.archive.layout import LAYOUT, ArchiveKey, is_log, parse_key, unquote_part
+from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.ports.archive import Stored, StoredFile
 from shared.usecases.byte_gate import READ_BYTES_MAX, ByteGate
@@ -47,10 +48,13 @@ class StoreArchive:
         store: The store.
         reads: Bounds the bytes of the documents that are decompressed at the same time. A process has one such gate
             for all of its archives.
+        keys: Sign each document that is stored. A document that none of them has signed is damaged.
     """
 
-    def __init__(self, name: str, store: FileStore, reads: ByteGate | None = None) -> None:
-        self._name, self._store = name, store
+    def __init__(
+        self, name: str, store: FileStore, reads: ByteGate | None = None, keys: SigningKeys = UNSIGNED
+    ) -> None:
+        self._name, self._store, self._keys = name, store, keys
         self._reads = reads or ByteGate(READ_BYTES_MAX)
         # Each archive has its own gate for bodies, so that a store that hangs delays no other archive.
         self._bodies = ByteGate(BODIES_BYTES_MAX)
@@ -59,6 +63,11 @@ class StoreArchive:
     def name(self) -> str:
         """Its name in the policy."""
         return self._name
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether each document that is read has a valid signature; see `shared.ports.archive.SignedArchive`."""
+        return bool(self._keys)
 
     @property
     def location(self) -> str:
@@ -98,7 +107,7 @@ class StoreArchive:
     async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         """Store a document, unless its key is stored already; see the port."""
         try:
-            data = document.to_bytes()
+            data = document.to_bytes(key.path, self._keys)
         except ValueError as error:
             raise PermanentError(
                 f"archive {self._name}: cannot store {self._store.location(key.path)}: {error}; the object is not "
@@ -136,25 +145,25 @@ class StoreArchive:
         Raises:
             KeyError: Nothing is stored under the path.
             CodecError: It cannot be decompressed, or has too many bytes.
-            ValueError: It is no document.
+            ValueError: It is no document, or its signature is wrong.
         """
         try:
             async with self._bodies.hold(SMALL_BODY_BYTES):
-                return await self._parse(await self._store.get(path, SMALL_BODY_BYTES))
+                return await self._parse(path, await self._store.get(path, SMALL_BODY_BYTES))
         except OverflowError:
             size = (await self._store.head(path)).size
         if size > DOCUMENT_BYTES_MAX + _OVERHEAD:
             raise CodecError(f"it has {size} bytes, expected at most {DOCUMENT_BYTES_MAX + _OVERHEAD}")
         try:
             async with self._bodies.hold(size):
-                return await self._parse(await self._store.get(path, size))
+                return await self._parse(path, await self._store.get(path, size))
         except OverflowError:
             where = self._store.location(path)
             raise TryLaterError(
                 f"archive {self._name}: {where} has more bytes than its size, or was replaced meanwhile"
             ) from None
 
-    async def _parse(self, body: bytes) -> tuple[Document, str]:
+    async def _parse(self, path: str, body: bytes) -> tuple[Document, str]:
         """Decompress and parse a document.
 
         After the gate is passed, the caller gets the document with no other task in between. So a caller that awaits
@@ -162,7 +171,8 @@ class StoreArchive:
         """
         size = find_size(body)
         async with self._reads.hold(_COPIES * size):
-            return _parse(body) if size <= _INLINE_BYTES_MAX else await asyncio.to_thread(_parse, body)
+            parts = body, path, self._keys
+            return _parse(*parts) if size <= _INLINE_BYTES_MAX else await asyncio.to_thread(_parse, *parts)
 
     async def put_log(self, path: str, chunks: AsyncIterator[bytes]) -> int:
         """Store a log in a stream; see the port."""
@@ -239,8 +249,8 @@ class StoreArchive:
         return DamagedDocumentError(f"archive {self._name}: {where} is damaged: {problem}; {_FIX}")
 
 
-def _parse(body: bytes) -> tuple[Document, str]:
-    document = Document.parse(decompress(body))
+def _parse(body: bytes, path: str, keys: SigningKeys) -> tuple[Document, str]:
+    document = Document.parse(decompress(body), path, keys)
     return document, document.digest
 
 

@@ -13,6 +13,7 @@ from shared.adapters.archive.archive import StoreArchive
 from shared.adapters.archive.bucket import AnyBucket, BucketStore
 from shared.adapters.archive.folder import FolderStore
 from shared.adapters.archive.store import FileStore
+from shared.adapters.config.settings import read_signing_keys
 from shared.core.archive.destination import AZ, FILE, GS, MEMORY, S3, Destination, parse_destination
 from shared.errors import PermanentError
 from shared.usecases.byte_gate import ByteGate
@@ -40,6 +41,8 @@ def open_archive(
 ) -> StoreArchive:
     """Open an archive; neither a request is sent nor a folder made before its first use.
 
+    The credentials of its store and the keys that sign its documents come from the environment.
+
     Args:
         name: The name of the archive in the policy; it is a part of every error.
         url: `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, with options.
@@ -49,11 +52,13 @@ def open_archive(
 
     Raises:
         PermanentError: The URL or the encryption is invalid.
+        SettingsError: A key is invalid.
     """
+    keys = read_signing_keys()
     if for_tests and url == f"{MEMORY}:":
-        return StoreArchive(name, BucketStore(name, Destination(MEMORY, "tests", ""), MemoryStore()), reads)
+        return StoreArchive(name, BucketStore(name, Destination(MEMORY, "tests", ""), MemoryStore()), reads, keys)
     try:
-        return StoreArchive(name, _open_store(name, parse_destination(url), encryption or {}), reads)
+        return StoreArchive(name, _open_store(name, parse_destination(url), encryption or {}), reads, keys)
     except (ValueError, BaseError) as error:
         problem = str(error).partition("\n")[0]
         raise PermanentError(f"archive {name}: {problem}; correct the archive in the policy") from None

@@ -4,6 +4,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from shared.adapters.auth.token_text import is_token
+from shared.core.archive.signature import SigningKeys
 
 _BOOLEANS: dict[str | bool, bool] = {"true": True, "false": False, True: True, False: False}
 
@@ -67,6 +68,16 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_signing_keys(value: str) -> str:
+    """Check the keys of archives.
+
+    Raises:
+        ValueError: There is none, or one is too short.
+    """
+    SigningKeys.parse(value)
+    return value
 
 
 def strip_token(value: str) -> str:

@@ -17,8 +17,16 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 
 from shared.adapters.config.otel_settings import OtelSettings
-from shared.adapters.config.setting_values import check_server, parse_boolean, split_kinds, split_words, strip_token
+from shared.adapters.config.setting_values import (
+    check_server,
+    check_signing_keys,
+    parse_boolean,
+    split_kinds,
+    split_words,
+    strip_token,
+)
 from shared.adapters.config.timers_settings import TimersSettings
+from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
 from shared.usecases.byte_gate import ARCHIVE_BYTES_MAX
@@ -37,7 +45,10 @@ _PATTERNS = {
 }
 """What a value must be, for each setting with a pattern: a user need not read a regular expression."""
 
-_SECRETS = frozenset({"TTL_API_TOKEN", "TTL_PROOF_KEY"})
+ARCHIVE_KEYS = "TTL_ARCHIVE_KEYS"
+"""The variable with the keys of the archives."""
+
+_SECRETS = frozenset({"TTL_API_TOKEN", "TTL_PROOF_KEY", ARCHIVE_KEYS})
 
 
 class SettingsError(TtlError):
@@ -183,6 +194,15 @@ class Settings(OtelSettings, TimersSettings):
 
     Read by: expire, sweep, watch.
     """
+    archive_keys: Annotated[SecretStr | None, BeforeValidator(check_signing_keys)] = Field(
+        default=None, alias=ARCHIVE_KEYS
+    )
+    """The keys that sign the documents of archives: each has at least 32 random characters, the first one signs, and
+    all are accepted. They are separated by commas. With a key, a document without a valid signature is damaged: it is
+    no acknowledgement, and is not restored. Webhooks get no signature.
+
+    Read by: expire, archive, sweep, usage, run, commands.
+    """
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
     """The URL of the Broker, to which events are published. `kubectl get broker` prints it.
 
@@ -235,6 +255,19 @@ def read_settings(
         value = "a value that is not shown" if name in _SECRETS else repr(values[name])
         got = "" if ", got " in expected else f", got {value}"
         raise SettingsError(f"{name}: {expected}{got}") from None
+
+
+def read_signing_keys(environment: Mapping[str, str] = os.environ) -> SigningKeys:  # noqa: TID251 - as above
+    """Read the keys that sign documents: as the credentials of a store, each archive takes them from the environment.
+
+    Raises:
+        SettingsError: A key is too short.
+    """
+    text = environment.get(ARCHIVE_KEYS)
+    try:
+        return UNSIGNED if text is None else SigningKeys.parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{ARCHIVE_KEYS}: {error}") from None
 
 
 def _is_own(name: str) -> bool:

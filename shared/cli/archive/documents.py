@@ -17,7 +17,7 @@ from shared.core.archive.verify import describe_rivals, find_damage
 from shared.core.objects import format_instant, get_text, list_mappings, printable, ref_of
 from shared.errors import DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
-from shared.ports.archive import Archive, Stored
+from shared.ports.archive import Archive, SignedArchive, Stored
 from shared.usecases.archive_search import Chosen
 
 CHILDREN_BYTES_MAX = 256 * 1024 * 1024
@@ -67,13 +67,15 @@ async def read_chosen(archive: Archive, chosen: Chosen) -> tuple[Chosen, Documen
     """Read the document that was chosen, or another one of the same version if that is damaged; say so then.
 
     Raises:
-        TtlError: It cannot be read, all documents of the version are damaged, or several are not.
+        TtlError: It cannot be read, all documents of the version are damaged, or several are not and differ, so that
+            one may be forged. If they are signed, none is.
     """
+    is_signed = isinstance(archive, SignedArchive) and archive.is_signed
     damaged: list[DamagedDocumentError] = []
     good: tuple[Stored, Document] | None = None
     documents = (chosen.stored, *chosen.twins)
     for place, one in enumerate(documents):
-        if good is not None and one.key.digest == good[0].key.digest:
+        if good is not None and (is_signed or one.key.digest == good[0].key.digest):
             continue
         try:
             document = await _read(archive, one.key)

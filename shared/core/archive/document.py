@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.layout import container_of, parse_key
+from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.jsontext import check_json, parse_json
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
 
@@ -135,28 +136,39 @@ class Document:
         found: dict[str, Any] = parse_json(self.text)
         return found
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, path: str = "", keys: SigningKeys = UNSIGNED) -> bytes:
         """Both parts, before compression.
+
+        Args:
+            path: The key of the document in the archive, which the signature covers.
+            keys: The first of them signs the document.
 
         Raises:
             ValueError: One of them is too large to be read back.
         """
-        line = self.record.model_dump_json(by_alias=True).encode()
+        line = keys.sign(path, self.record.model_dump_json(by_alias=True).encode())
         _check_sizes(len(line), len(self.text))
         return line + b"\n" + self.text
 
     @classmethod
-    def parse(cls, data: bytes) -> "Document":
+    def parse(cls, data: bytes, path: str = "", keys: SigningKeys = UNSIGNED) -> "Document":
         """Read both parts.
 
+        Args:
+            data: The bytes.
+            path: The key of the document in the archive, which the signature covers.
+            keys: One of them has to have signed the document; without any, no signature is checked.
+
         Raises:
-            ValueError: The data has another form, or a part of it is larger than its limit.
+            ValueError: The data has another form, a part of it is larger than its limit, or the signature is wrong.
         """
         end = data.find(b"\n")
         if end < 0:
             raise ValueError("expected a line about the archiving, and the object in the next line")
         _check_sizes(end, len(data) - end - 1)
         line = data[:end]
+        if problem := keys.find_problem(path, line):
+            raise ValueError(problem)
         check_json(line)
         return cls(Record.model_validate_json(line), data[end + 1 :])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared.adapters.config.settings import ARCHIVE_KEYS
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.document import Document, Record
 from shared.core.archive.identity import MARKER, KnownArchive, Marker
@@ -117,6 +118,21 @@ async def test_file_whose_time_is_in_the_future_keeps_the_object_until_it_is_sto
     assert isinstance(decision, Ignore)
 
     await bench.process().write()
+    assert isinstance(await bench.process().decide(), Expire)
+
+
+async def test_document_of_a_writer_without_the_key_acknowledges_nothing(bench, monkeypatch):
+    """It says that the children are stored, and that the grace began long ago."""
+    await bench.process().put()  # as another writer, who has read the marker and computed the key
+    assert isinstance(await bench.process().decide(), Expire)
+    monkeypatch.setenv(ARCHIVE_KEYS, "k" * 32)
+
+    decision = await bench.process().decide()
+    assert decision.reason is Reason.NOT_ARCHIVED
+    assert "it has no signature: another writer may have stored it" in decision.facts.problem
+
+    written = await bench.process().write()
+    assert written.at > DOCUMENT.record.archived_at
     assert isinstance(await bench.process().decide(), Expire)
 
 

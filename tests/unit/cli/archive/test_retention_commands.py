@@ -92,6 +92,28 @@ def test_verify_counts_and_names_both_documents_of_one_version(run: Run, store: 
     assert run("verify", "-n", "ci").stdout.splitlines()[-1] == "3 documents verified, 1 damaged"
 
 
+def test_get_and_verify_use_the_signed_document_beside_a_forged_one(
+    run: Run, store: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = store(having(job(), "spec.template.spec.hostPID", value=True))
+    monkeypatch.setenv("TTL_ARCHIVE_KEYS", "k" * 32)
+    document = Document(Record(archived_at=NOW), canonical(job()))
+    key = key_of(job(), document.digest, cluster="default", day=NOW.date())
+    asyncio.run(open_archive("main", f"file://{folder}").put(key, document))
+
+    verified, got = run("verify", "-n", "ci"), run("get", "job/build-42", "-n", "ci")
+
+    assert verified.exit_code == 1
+    assert verified.stdout.splitlines()[-1] == "2 documents verified, 1 damaged"
+    assert f"{forged.name} is damaged: it has no signature" in verified.stdout
+    assert (got.exit_code, yaml.safe_load(got.stdout)) == (0, job()), got.stderr
+    monkeypatch.setenv("TTL_ARCHIVE_KEYS", "secret")
+    result = run("get", "job/build-42", "-n", "ci")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "TTL_ARCHIVE_KEYS: expected keys of at least 32 random characters" in result.stderr
+    assert "secret" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
