@@ -20,7 +20,7 @@ from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
 from shared.core.objects import parse_instant
 from shared.devserver.s3_server import S3Server, s3_server
 from tests.builders import not_none
-from tests.integration.conftest import Api, Run
+from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_run import Cluster
 from tests.s3_servers import required_s3_program
 from tests.servers import shared_s3_server, shared_server  # noqa: F401 - a fixture
@@ -179,6 +179,33 @@ def test_damaged_document_keeps_the_job_until_it_is_repaired(cluster, start_run)
     cluster.await_gone("damaged", 40)
 
     assert cluster.stored("damaged")[0][1].text == document.text
+
+
+def test_document_with_a_time_in_the_future_keeps_the_job_with_a_warning_until_it_is_stored_again(
+    cluster, start_run, server
+):
+    policy = cluster.write_policy(grace=15)
+    run = start_run(*options(policy))
+    cluster.finish("ahead")
+    ((key, document),) = cluster.await_stored("ahead")
+    run.stop()
+    path, far = cluster.folder / key.path, datetime(2099, 1, 1, tzinfo=UTC).timestamp()
+    os.utime(path, (far, far))
+
+    place = ("-n", cluster.namespace, "--policy", str(policy))
+    explained = " ".join(run_command(server.kubeconfig, "explain", "job/ahead", *place).stdout.split())
+    assert "kept (not-archived)" in explained
+    assert f"archive main: file://{path}: the time in the archive: expected an instant until now" in explained
+    assert "got 2099-01-01T00:00:01Z; correct the clock" in explained
+    start_run(*options(policy))
+    (message, *_) = cluster.api.wait("the Event", lambda: cluster.events("NotArchived"), 90)
+    assert "got 2099-01-01T00:00:01Z; correct the clock" in message
+    listed = cluster.api.call("GET", f"/api/v1/namespaces/{cluster.namespace}/events")["items"]
+    assert {event["type"] for event in listed if event["reason"] == "NotArchived"} == {"Warning"}
+    cluster.await_gone("ahead", 60)
+
+    assert path.stat().st_mtime < far
+    assert cluster.stored("ahead")[0][1].text == document.text
 
 
 def test_job_that_opts_out_is_deleted_without_an_archive(cluster, start_run):
