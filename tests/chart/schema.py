@@ -11,6 +11,8 @@ _TEXT = {"type": "string"}
 _OF_THE_PROJECT = "TTL_"
 _OF_OTHERS = "^([^T]|T[^T]|TT[^L]|TTL[^_])"
 """Variables that client libraries read, such as `AWS_REGION`: the names that do not begin with TTL_."""
+_REQUIRED = ("overlay", "image")
+"""Values with a default that null removes; a section that is null is empty."""
 _FILE_NAME = r"^[-_a-zA-Z0-9][-._a-zA-Z0-9]*\.ya?ml$"
 
 
@@ -22,18 +24,22 @@ def schema(overlays: list[str]) -> Any:
         "settings": _object(_settings(), {_OF_OTHERS: _TEXT}),
         "configMaps": _object({name: _files(name) for name in GENERATED.values()}),
         "sweepSchedule": _TEXT,
-        "image": _object(
-            {
-                "repository": {**_TEXT, "minLength": 1},
-                "tag": _TEXT,
-                "digest": {**_TEXT, "pattern": "^(sha256:[0-9a-f]{64})?$"},
-            }
-        ),
+        "image": {
+            **_object(
+                {
+                    "repository": {**_TEXT, "minLength": 1},
+                    "tag": _TEXT,
+                    "digest": {**_TEXT, "pattern": "^(sha256:[0-9a-f]{64})?$"},
+                }
+            ),
+            "required": ["repository"],
+        },
         "namespace": _object({"create": {"type": "boolean"}}),
         "global": {"type": "object"},
     }
     title = "Values of the chart ttl-after-finished"
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, **_object(values)}
+    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title}
+    return {**head, **_object(values), "required": [*_REQUIRED]}
 
 
 def _component(name: str) -> Any:

@@ -12,7 +12,7 @@ from tests.chart.kustomizations import LAST, components, selectable
 from tests.chart.schema import schema
 from tests.helm import RELEASE, helm, needs_helm, rendered
 from tests.manifests.composed import GENERATED, composed
-from tests.manifests.test_manifests import KNATIVE, build
+from tests.manifests.test_manifests import KNATIVE, build, containers
 
 KEEP = "helm.sh/resource-policy"
 """Only the chart has this annotation."""
@@ -173,12 +173,42 @@ def test_values_take_precedence_over_the_overlay():
         ({"configMaps": {"kinds": {"a kind.yaml": ""}}}, "a kind.yaml"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
         ({"replicas": 2}, "replicas"),
+        ({"overlay": None}, "missing property 'overlay'"),
+        ({"image": None}, "missing property 'image'"),
+        ({"image": {"repository": None}}, "missing property 'repository'"),
     ],
 )
 def test_schema_rejects_invalid_values(values, said):
     done = helm("template", str(CHART), values=values)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_section_without_a_value_is_empty():
+    """As in a values file whose section has only comments."""
+    sections = dict.fromkeys(("components", "settings", "configMaps", "namespace"))
+    assert rendered(sections) == rendered({})
+
+
+TEXTS = ['x"\ny: z', "it's", "{{ .Values }}", "# c", "---\nkind: X", " x ", "null", "*a", "\\"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_of_a_value_stays_as_it_is(text):
+    values = {
+        "overlay": "production",
+        "settings": {"TTL_CLUSTER": text},
+        "configMaps": {"policy": {"policy.yaml": text}, "kinds": {"a.yaml": text}, "references": {"a.yml": text}},
+        "image": {"repository": text, "tag": text},
+        "sweepSchedule": text,
+    }
+    objects = rendered(values)
+    data = [obj.get("data", {}) for obj in objects if obj["kind"] == "ConfigMap"]
+    (ping,) = [obj for obj in objects if obj["kind"] == "PingSource"]
+    assert [one["TTL_CLUSTER"] for one in data if "TTL_CLUSTER" in one] == [text]
+    assert all({name: text} in data for name in ("policy.yaml", "a.yaml", "a.yml"))
+    assert {container["image"] for _, container in containers(tuple(objects))} == {f"{text}:{text}"}
+    assert ping["spec"]["schedule"] == text
 
 
 def test_schema_takes_each_setting_and_variables_of_client_libraries():

@@ -9,14 +9,14 @@
 {{- $_ := set $on $name $isOn }}
 {{- end }}
 {{- range $component, $configMap := $known.configMaps }}
-{{- $_ := set $on $component (not (empty (index $.Values.configMaps $configMap))) }}
+{{- $_ := set $on $component (not (empty (get ($.Values.configMaps | default dict) $configMap))) }}
 {{- end }}
 {{- range $known.exclusive }}
 {{- if and (get $on (first .)) (get $on (last .)) }}
 {{- fail (printf "components: %s and %s exclude each other: set one of them to false" (first .) (last .)) }}
 {{- end }}
 {{- end }}
-{{- if .Values.namespace.create }}
+{{- if (.Values.namespace | default dict).create }}
 {{- $_ := set $on "namespace.create" true }}
 {{- end }}
 {{- $names := list }}
@@ -32,7 +32,7 @@
 {{- define "ttl-after-finished.settings" -}}
 {{- $known := .Files.Get "components.yaml" | fromYaml }}
 {{- $settings := include "ttl-after-finished.settings-of-components" . | fromYaml }}
-{{- $settings = mergeOverwrite $settings (index $known.overlays .Values.overlay).settings (deepCopy .Values.settings) }}
+{{- $settings = mergeOverwrite $settings (index $known.overlays .Values.overlay).settings (.Values.settings | default dict | deepCopy) }}
 {{- toYaml $settings }}
 {{- end }}
 
