@@ -16,6 +16,7 @@ from shared.doctor.configured import Configured, Known, check_policies, check_se
 from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Finding, fail, warn
 from shared.doctor.guardrails import check_guardrails
+from shared.doctor.other_installations import check_other_installations
 from shared.doctor.proofs import check_proofs
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
@@ -121,6 +122,7 @@ async def examine(
     configured = check_settings(found, known.catalogue, place)
     installation = _Installation(cluster, place, found, variant, known, configured, now)
     findings += [*_check_variant(variant, place), *check_version(found, version, place)]
+    findings += await check_other_installations(cluster, place)
     findings += [*await _check_objects(installation), *await _check_activity(installation)]
     if policy := _installed_policy(installation):
         kinds = configured.settings.kinds if configured.settings else ()
