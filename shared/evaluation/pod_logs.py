@@ -1,7 +1,7 @@
 """Read the logs of the containers of a Pod, for an archive.
 
-What can never be read is reported as a gap, and stops nothing: the container is gone, for example. A missing right is
-an error, because an operator can grant it.
+What can never be read is reported as a gap, and stops nothing: the container is gone, for example. Any other refusal is
+an error, because an operator can grant a missing right or renew a certificate.
 
 The API server reads a log by the name of its Pod. So after each log the Pod is read: if the name is that of another Pod
 by then, such as the next one of a StatefulSet, the log is left out. Until then it must not be published.
@@ -32,7 +32,6 @@ class LogGap(StrEnum):
     CUT = "cut"
     NOT_STARTED = "not-started"
     GONE = "gone"
-    REFUSED = "refused"
     UNREACHABLE = "unreachable"
     BROKEN_OFF = "broken-off"
     KEPT = "kept"
@@ -110,7 +109,8 @@ class PodLogs:
 
         Raises:
             TryLaterError: The API server is busy or away.
-            ForbiddenError: The right to read the log, or its Pod, is missing.
+            PermanentError: The API server or the kubelet refuses to read the log, or the Pod: a right is missing, for
+                example.
         """
         for container in containers_of(pod):
             log = ContainerLog(container)
@@ -145,7 +145,7 @@ class PodLogs:
         except MissingLogError as error:
             log.lacks(LogGap.GONE, str(error))
         except PermanentError as error:
-            log.lacks(LogGap.REFUSED, _refusal(error))
+            raise _refusal(error) from None
         if not log.is_missing:
             await self._check_pod(log, pod)
 
@@ -155,24 +155,17 @@ class PodLogs:
         try:
             snapshot = await self.cluster.get(_POD, ref)
         except PermanentError as error:
-            log.discard(LogGap.REFUSED, f"cannot check whose log it is: {_refusal(error)}")
-            return
+            raise _refusal(error) from None
         if snapshot is None:
             log.discard(LogGap.GONE, f"{ref} was deleted while its log was read")
         elif (uid := get_text(snapshot.obj, "metadata.uid")) != ref.uid:
             log.discard(LogGap.GONE, f"{ref} was replaced by the Pod {uid}, whose log it may be; expected {ref.uid}")
 
 
-def _refusal(error: PermanentError) -> str:
-    """Return why a log can never be read.
-
-    Raises:
-        ForbiddenError: A right is missing, so it can be read once an operator grants the right.
-    """
-    if isinstance(error, ForbiddenError):
-        expected = "expected the rights to get pods and pods/log, or logs: false in the policy rule"
-        raise ForbiddenError(f"{error}; {expected}") from None
-    return str(error)
+def _refusal(error: PermanentError) -> PermanentError:
+    """Return the error with what was expected."""
+    expected = "the rights to get pods and pods/log" if isinstance(error, ForbiddenError) else "the log"
+    return type(error)(f"{error}; expected {expected}, or logs: false in the policy rule")
 
 
 def containers_of(pod: dict[str, Any]) -> Iterator[str]:

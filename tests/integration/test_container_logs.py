@@ -11,7 +11,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
 from shared.core.objects import ref_of
 from shared.devserver.ports import free_port
-from shared.errors import ForbiddenError, MissingLogError, TryLaterError, UnreachableLogError
+from shared.errors import ForbiddenError, MissingLogError, PermanentError, TryLaterError, UnreachableLogError
 from shared.evaluation.pod_logs import LogGap, PodLogs
 from shared.ports import Cluster
 from tests.integration.conftest import Api
@@ -192,6 +192,14 @@ async def test_log_that_the_kubelet_fails_to_read_may_come_later(cluster, pod, k
 
     assert (log.gap, log.may_come) == (LogGap.UNREACHABLE, True)
     assert "failed to try resolving symlinks" in log.problem
+
+
+@pytest.mark.parametrize(("status", "text"), [(401, "Unauthorized"), (405, "Debug endpoints are disabled.")])
+async def test_log_that_the_kubelet_refuses_is_no_gap(cluster, pod, kubelet, status, text):
+    kubelet.refusals["pod/main"] = status, text
+
+    with pytest.raises(PermanentError, match=f"{status}.*expected the log, or logs: false in the policy rule"):
+        await only_log(cluster, pod)
 
 
 async def test_log_of_a_kubelet_that_ends_meanwhile_is_kept_as_far_as_it_was_read(cluster, pod, kubelet):

@@ -108,7 +108,6 @@ async def test_container_that_has_started_once_has_a_log(cluster, status):
     ("error", "gap", "may_come"),
     [
         (MissingLogError("gone"), LogGap.GONE, False),
-        (PermanentError("the node has no logs"), LogGap.REFUSED, False),
         (UnreachableLogError("connection refused"), LogGap.UNREACHABLE, True),
     ],
 )
@@ -180,22 +179,19 @@ async def test_pod_is_read_once_after_each_log_that_can_be_stored(cluster):
 
 
 @pytest.mark.parametrize(("verb", "text"), [("log", ""), ("get", ""), ("get", "text")])
-async def test_missing_right_is_an_error_and_no_gap(cluster, verb, text):
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ForbiddenError("no right"), "no right; expected the rights to get pods and pods/log, or logs: false"),
+        (PermanentError("the kubelet answered 401"), "the kubelet answered 401; expected the log, or logs: false"),
+    ],
+)
+async def test_refusal_that_an_operator_can_end_is_an_error_and_no_gap(cluster, verb, text, error, expected):
     obj = cluster.put(pod(main=text))
-    cluster.fail(verb, ForbiddenError("no right"))
+    cluster.fail(verb, error)
 
-    with pytest.raises(ForbiddenError, match="no right; expected the rights to get pods and pods/log"):
+    with pytest.raises(type(error), match=expected):
         await read(cluster, obj)
-
-
-async def test_log_whose_pod_cannot_be_read_for_good_is_refused(cluster):
-    obj = cluster.put(pod(main=""))
-    cluster.fail("get", PermanentError("refused"))
-
-    ((log, _),) = await read(cluster, obj)
-
-    assert (log.gap, log.is_missing) == (LogGap.REFUSED, True)
-    assert log.problem == "cannot check whose log it is: refused"
 
 
 async def test_api_server_that_is_away_after_a_log_is_an_error(cluster):
