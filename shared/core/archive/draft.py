@@ -78,7 +78,7 @@ class Draft:
 
     def suspended(self) -> "Draft":
         """The same object, suspended, and without what would resume it. Its kind must have a patch for that."""
-        patch, resume = self.suspending_patch, reverse_of(self.suspending_patch, self.obj)
+        patch, resume = self.suspending_patch, reverse_of(self.suspending_patch, _started(self.obj, self.rule))
         obj = merged(self.obj, patch)
         return _without_resuming(replace(self, obj=obj, is_suspended=True, resume=resume, runs=False))
 
@@ -138,15 +138,25 @@ def make_draft(
 
 
 def _without_stop(obj: dict[str, Any], rule: KindRule | None, notes: list[str]) -> dict[str, Any]:
-    """The object without the deadline field of its kind by which it was stopped: the new one would end at once."""
-    annotations, deadline = get_in(obj, "metadata.annotations"), rule.deadline if rule is not None else None
-    is_marked = isinstance(annotations, dict) and any(name in annotations for name in _MARKS)
-    if deadline is None or deadline.stop is None or not deadline.sets_native or not is_marked:
+    """The object without the fields by which it was stopped at its deadline: the new one would end at once.
+
+    Fields that only suspend it stay: they do not end the new object.
+    """
+    annotations = get_in(obj, "metadata.annotations")
+    if not isinstance(annotations, dict) or not any(name in annotations for name in _MARKS):
         return obj
-    if not is_merged(obj, deadline.stop.patch):
-        return obj
-    notes.append("the deadline of its kind that stopped it is left out: the new object would be stopped at once")
-    return merged(obj, reverse_of(deadline.stop.patch, {}))
+    started = _started(obj, rule)
+    if started != obj:
+        notes.append("what stopped it at its deadline is left out: the new object would be stopped at once")
+    return started
+
+
+def _started(obj: dict[str, Any], rule: KindRule | None) -> dict[str, Any]:
+    """The object without the fields that a stop of its kind sets, but for those that only suspend it."""
+    for stop in rule.deadline.patches if rule is not None and rule.deadline is not None else ():
+        if is_merged(obj, stop.patch) and not is_merged(rule and rule.create_suspended, stop.patch):
+            obj = merged(obj, reverse_of(stop.patch, {}))
+    return obj
 
 
 def _without_marks(obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,7 @@ from shared.core.deadlines.run import is_merged
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_annotations, get_in
 from shared.core.ttl.edits import release
-from tests.builders import JOB, POD, having, job, kind_rule, kind_rules, owned_by, pod
+from tests.builders import JOB, POD, annotated, having, job, kind_rule, kind_rules, owned_by, pod
 
 HOLD = "ttlafterfinished.dev/hold"
 WORKFLOW = kind_rule("workflows.argoproj.io")
@@ -40,8 +40,8 @@ def test_job_that_was_archived_suspended_does_not_run() -> None:
 
 def test_resume_restores_the_value_before_the_suspension() -> None:
     run = kind_rule("pipelineruns.tekton.dev")
-    obj = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {}, "spec": {"status": "Cancelled"}}
-    assert draft_of(obj, run).suspended().resume == {"spec": {"status": "Cancelled"}}
+    obj = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {}, "spec": {"status": "Other"}}
+    assert draft_of(obj, run).suspended().resume == {"spec": {"status": "Other"}}
 
 
 @pytest.mark.parametrize("name", CAN_SUSPEND)
@@ -141,13 +141,23 @@ def test_mark_of_a_stop_is_left_out() -> None:
     assert len(draft.notes) == 1
 
 
-def test_deadline_field_that_stopped_a_job_is_left_out() -> None:
-    """Otherwise the new Job fails one second after its start."""
-    field = "spec.activeDeadlineSeconds"
-    stopped = draft_of(having(job(deadline_exceeded="2026-01-02T03:04:05Z"), field, 1))
-    assert get_in(stopped.obj, field) is None
-    assert len(stopped.notes) == 2
-    assert get_in(draft_of(having(job(), field, 1)).obj, field) == 1
+STOPS = [(rule, stop.patch) for rule in kind_rules().values() if rule.deadline for stop in rule.deadline.patches]
+
+
+@pytest.mark.parametrize(("rule", "patch"), STOPS, ids=lambda one: getattr(one, "name", ""))
+def test_restored_object_is_not_stopped_again_by_what_stopped_the_archived_one(rule, patch) -> None:
+    """A Job fails one second after its start, and a PipelineRun is cancelled, unless the field is left out."""
+    metadata = {"name": "a", "namespace": "ci", "uid": "1"}
+    obj = merged({"apiVersion": rule.api_version, "kind": rule.kind, "metadata": metadata, "spec": {"a": "b"}}, patch)
+    stopped = annotated(obj, deadline_exceeded="2026-01-02T03:04:05Z")
+    suspends = is_merged(rule.create_suspended, patch)
+    restored = make_draft(stopped, rule, stores_status=True)
+    assert (is_merged(restored.obj, patch), restored.is_suspended) == (suspends, suspends)
+    by_a_client = make_draft(obj, rule, stores_status=True)
+    assert is_merged(by_a_client.obj, patch)
+    for draft in (restored, by_a_client) if rule.create_suspended else ():
+        suspended = draft if draft.is_suspended else draft.suspended()
+        assert not is_merged(suspended.resume, patch)
 
 
 def test_annotations_of_tekton_results_are_left_out_with_a_note() -> None:
