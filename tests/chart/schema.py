@@ -1,6 +1,8 @@
 """The JSON Schema of the chart's values: Helm rejects unknown names, and editors complete the known ones."""
 
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import SecretStr
 
 from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_settings import TimersSettings
@@ -47,11 +49,12 @@ def _component(name: str) -> Any:
 
 
 def _settings() -> Any:
+    """All settings but the secret ones: the chart writes them into a ConfigMap."""
     texts = {**described(TimersSettings), **described(Settings)}
     return {
         str(field.alias): {**_TEXT, "description": paragraphs(texts[name])[0]}
         for name, field in Settings.model_fields.items()
-        if str(field.alias).startswith(_OF_THE_PROJECT)
+        if str(field.alias).startswith(_OF_THE_PROJECT) and SecretStr not in get_args(field.annotation)
     }
 
 

@@ -168,6 +168,7 @@ def test_values_take_precedence_over_the_overlay():
         ({"components": {"prometheus": "yes"}}, "/components/prometheus"),
         ({"settings": {"TTL_DRY_RUN": True}}, "/settings/TTL_DRY_RUN"),
         ({"settings": {"TTL_DRYRUN": "true"}}, "at '/settings': additional properties 'TTL_DRYRUN' not allowed"),
+        ({"settings": {"TTL_ARCHIVE_KEYS": "x" * 32}}, "at '/settings': additional properties 'TTL_ARCHIVE_KEYS'"),
         ({"configMaps": {"policy": {"policy.yaml": {"rules": []}}}}, "/configMaps/policy"),
         ({"configMaps": {"policy": {"rules.yaml": "rules: []"}}}, "rules.yaml"),
         ({"configMaps": {"kinds": {"a kind.yaml": ""}}}, "a kind.yaml"),
