@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, product
 from sys import intern
 from typing import Any
 
@@ -225,8 +225,8 @@ class Mentions:
                 words = self._find_within(part) | (words_of(part)[0] & self._names.by_name.keys())
                 named += [(name, frozenset((place,))) for name in words]
         for name, within in named:
-            for kind, place in self._names.find_in(name, within):
-                if kind in text.kinds:
+            for place, kind in product(within, text.kinds):
+                if self._names.has(kind, place, name):
                     self._foreign.setdefault((kind, place, name), text)
 
     def find(self, wants_more: Callable[[], bool]) -> Iterator[Reference]:

@@ -40,14 +40,15 @@ UNKNOWN_NAME = "\1"
 
 _WORD = re.compile(r"[A-Za-z0-9./-]+")
 _MANY_LABELS = re.compile(rf"(?<![A-Za-z0-9-])[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){{{MANY_LABELS - 1},}}")
-_ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2}")
+_ESCAPE = re.compile(r"(?<!\\)\\+(?:[nrt]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2}")
 # Each quantifier is bounded, so that no text takes quadratic time.
 _VALUE = re.compile(
     r"""(?:^|[:=,\[({"'`/]|^[ \t]{0,200}-)[ \t]{0,40}([a-z]{1,253})(?=[ \t]{0,4}(?:$|[,;:})\]"'`#]))""", re.MULTILINE
 )
 _PAIR = re.compile(r"[:=/]([a-z]{1,253})(?=[\s&|]|$)")
 _QUOTES = re.compile(r"""(?<=[\w.)}-])[\\"']+(?=[\w.${-])""", re.ASCII)
-_OUTPUT = re.compile(r"`[^`\n]{1,1000}`")
+_OUTPUT = re.compile(r"`[^`]+`")
+_WITHIN = re.compile(r"\$\{\w+\}|\$\(\w+\)|\$\w+", re.ASCII)
 _HOLE = "\0"
 _PIECE = re.compile(r"[A-Za-z0-9./\0-]+")
 _KINDS_IN_PATHS = ("secret", "configmap", "namespace")
@@ -107,10 +108,10 @@ def templates_of(text: str, *, is_command: bool = False) -> Iterator[tuple[str, 
     """
     if UNKNOWN_NAME in text:
         yield "", ANY
-    if is_command and "`" in text:
-        text = _OUTPUT.sub("$(o)", text)
-    if _may_have_templates(text):
-        yield from _cached_templates(text) if _is_small(text) else _read_templates(text)
+    others = [_OUTPUT.sub("$(o)", text)] if is_command and "`" in text else []
+    for one in (text, *others):
+        if _may_have_templates(one):
+            yield from _cached_templates(one) if _is_small(one) else _read_templates(one)
 
 
 @lru_cache(maxsize=8_192)
@@ -119,10 +120,17 @@ def _cached_templates(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _read_templates(text: str) -> Iterator[tuple[str, str]]:
-    filled = [_fill(one, _HOLE) for one in dict.fromkeys((text, _QUOTES.sub("", text)))]
-    if None in filled:
-        yield "", ANY
-    for piece in dict.fromkeys(piece for one in filled if one is not None for piece in _PIECE.findall(one)):
+    pieces: dict[str, None] = {}
+    escaped = [_ESCAPE.sub("\n", text)] if "\\" in text or "%" in text else []
+    for one in dict.fromkeys((text, _QUOTES.sub("", text), *escaped)):
+        inner = _WITHIN.sub(_HOLE, one)
+        pieces |= dict.fromkeys(_PIECE.findall(inner))
+        for stage in _stages(one, _HOLE):
+            if stage is None:
+                yield "", ANY
+            else:
+                pieces |= dict.fromkeys(_PIECE.findall(stage))
+    for piece in pieces:
         segments = piece.split("/")
         for place, segment in enumerate(segments):
             before = segments[0] if len(segments) == place + 1 == 2 else ""  # noqa: PLR2004 - NAMESPACE/NAME
@@ -166,19 +174,20 @@ def _forms_of(text: str) -> Iterator[str]:
     if "\\" in text or "%" in text:
         yield _ESCAPE.sub("\n", text)
     if _may_have_templates(text):
-        yield _fill(text, "0") or text
+        yield from (one for one in _stages(text, "0") if one is not None)
     if _QUOTES.search(text):
         yield _QUOTES.sub("", text)
 
 
-def _fill(text: str, filling: str) -> str | None:
-    """Put a text in the place of each template, from the innermost on; None if they are too deep in one another."""
+def _stages(text: str, filling: str) -> Iterator[str | None]:
+    """Put a text in the place of each template, from the innermost on; None at last if they are too deep."""
     for _ in range(TEMPLATES_IN_TEMPLATE_MAX):
         filled = TEMPLATE_IN_TEXT.sub(filling, text)
         if filled == text:
-            return text
+            return
+        yield filled
         text = filled
-    return None
+    yield None
 
 
 def _may_have_templates(text: str) -> bool:

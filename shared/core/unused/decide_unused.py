@@ -170,7 +170,10 @@ _RESETS = frozenset(
         Reason.NOT_OPTED_IN,
     }
 )
-"""The reasons that remove the mark, so that the TTL starts again after them. The others leave the mark as it is."""
+"""The reasons that remove the mark, so that the TTL starts again after them. The others leave the mark as it is.
+
+USE_UNKNOWN does so as well, unless a reference names the object.
+"""
 
 
 def decide_unused(
@@ -208,7 +211,8 @@ def decide_unused(
         if reason is Reason.USED and _is_unrecorded(facts, context):
             return RecordUse(now + ahead, reason, facts)
         if reason is not None:
-            return (RemoveMark if reason in _RESETS and is_marked(obj) else Keep)(reason, facts)
+            resets = reason in _RESETS or (reason is Reason.USE_UNKNOWN and _is_named(context))
+            return (RemoveMark if resets and is_marked(obj) else Keep)(reason, facts)
         return _decide_by_mark(obj, now, context, facts, ahead)
     except UnattestedError as error:
         return Keep(Reason.UNATTESTED, replace(facts, problem=str(error)))
@@ -265,6 +269,14 @@ def _find_use(context: UnusedContext, facts: UnusedFacts) -> tuple[Reason | None
     if problem := last.find_problem():
         return Reason.USE_UNKNOWN, replace(facts, problem=problem)
     return (None if facts.may_be_unused else Reason.NEVER_USED), facts
+
+
+def _is_named(context: UnusedContext) -> bool:
+    """Return whether a reference names the object, though it may be about something else.
+
+    A job that runs each night may use it: without a new TTL, the old mark would count as soon as the job is gone.
+    """
+    return bool(context.observations) and context.observations[-1].is_named
 
 
 def _is_unrecorded(facts: UnusedFacts, context: UnusedContext) -> bool:

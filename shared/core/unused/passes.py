@@ -62,6 +62,11 @@ class Observation:
         return any(not one.problem for one in self.references)
 
     @property
+    def is_named(self) -> bool:
+        """Return whether a reference names exactly this object; it may be about something else."""
+        return any(one.is_exact for one in self.references)
+
+    @property
     def proves_use(self) -> bool:
         """Return whether the pass is complete, and a reference proves that the object is used."""
         return not self.of.find_problem() and any(one.proves_use for one in self.references)

@@ -371,6 +371,12 @@ def test_variable_in_a_script_has_its_value(kind, place, field):
         "--from=$(TEAM)-cacert.password",
         "--from=x.$(TEAM)-cacert.tls.crt",
         '{"run": "get secret \\"$TEAM\\"-cacert"}',
+        "P=`kubectl get secret ${TEAM}-cacert`",
+        "P=`kubectl get secret\n$TEAM-cacert`",
+        "P=$(kubectl get secret ${TEAM}-cacert)",
+        "node -e 'get(`${TEAM}-cacert`)'",
+        "S=${X:-$TEAM-cacert}",
+        '{"run": "x\\n${TEAM}-cacert"}',
     ],
 )
 def test_name_that_a_shell_puts_together_is_found(text, team):
@@ -383,7 +389,13 @@ def test_name_that_a_shell_puts_together_is_found(text, team):
 
 @pytest.mark.parametrize(
     "text",
-    ["${TEAM:-$(hostname)}-cacert", "$(cat $(echo ${TEAM}))-cacert", "get secret `cat team`-cacert"],
+    [
+        "${TEAM:-$(hostname)}-cacert",
+        "$(cat $(echo ${TEAM}))-cacert",
+        "get secret `cat team`-cacert",
+        "P=$(kubectl get secret $(cat team)-cacert)",
+        "get secret `cat\nteam`-cacert",
+    ],
 )
 def test_output_of_a_command_may_be_any_text(text):
     found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", ["sh", "-c", text])))

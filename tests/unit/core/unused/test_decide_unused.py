@@ -244,10 +244,21 @@ def test_reference_in_a_pass_before_the_mark_does_not_count():
 
 @pytest.mark.parametrize("problem", ["unknown", "incomplete"])
 def test_mark_stays_while_the_use_is_unknown(problem):
-    unknown = passed(ago(20), refer(problem="unreadable")) if problem == "unknown" else passed(ago(20), problem="403")
+    unreadable = refer(name=ANY, problem="unreadable")
+    unknown = passed(ago(20), unreadable) if problem == "unknown" else passed(ago(20), problem="403")
 
     assert isinstance(decide(MARKED, context(unknown)), Keep)
     assert isinstance(decide(UNMARKED, context(unknown)), Keep)
+
+
+def test_text_that_may_be_about_the_object_starts_the_ttl_again():
+    """Such as of a job in another namespace that runs each night."""
+    named = context(passed(ago(20), refer(problem="the namespace is at another place")))
+
+    decision = decide(MARKED, named)
+    assert isinstance(decision, RemoveMark)
+    assert decision.reason is Reason.USE_UNKNOWN
+    assert isinstance(decide(UNMARKED, named), Keep)
 
 
 @pytest.mark.parametrize("change", [LONG_UNUSED, LONG_UNUSED + timedelta(seconds=1), NOW], ids=str)
