@@ -95,7 +95,9 @@ async def run(
     Running objects are stopped at their active deadline.
 
     The installed policy applies, unless --policy or $TTL_POLICY names another. A change of it applies within seconds.
-    If it cannot be read, `run` does not start. In a Pod of the installation, only $TTL_POLICY counts.
+    If it cannot be read, `run` does not start: for instance if you may not list Deployments, StatefulSets and Knative
+    Services in all namespaces. Then set --policy FILE, --policy none, or $TTL_NAMESPACE to the namespace of the
+    installation. In a Pod of the installation, only $TTL_POLICY counts.
     """
     given = {
         **options.by_variable,

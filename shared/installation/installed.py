@@ -55,12 +55,18 @@ async def read_installed(cluster: "KubernetesCluster", namespace: str) -> Instal
 
 
 async def find_other_namespaces(cluster: "KubernetesCluster") -> tuple[str, ...]:
-    """Find all namespaces with an installation; only those that this user may see."""
+    """Find all namespaces with an installation.
+
+    Raises:
+        TtlError: The workloads of all namespaces may not be listed, so there may be an installation in any of them.
+    """
     kinds = ("Knative Service", "StatefulSet", "Deployment")
     selector = ",".join(f"{name}={value}" for name, value in OURS.items())
     paths = [f"/apis/{PARTS[kind]}" for kind in kinds]
     lists = await asyncio.gather(*(read_list(cluster, path, labelSelector=selector) for path in paths))
     found = Inventory(dict(zip(kinds, lists, strict=True)))
+    for kind, problem in found.problems():
+        raise TtlError(f"could not list {kind}s of all namespaces: {problem}")
     return tuple(sorted({get_text(obj, "metadata.namespace") for _, obj in found.workloads()}))
 
 

@@ -134,7 +134,8 @@ async def _is_unserved(cluster: "KubernetesCluster", path: str) -> bool:
     The API server checks rights before it checks whether the kind exists, so a 403 proves nothing. Any user may read
     discovery.
     """
-    discovery_path, _, _ = path.partition("/namespaces/")
+    in_namespace, separator, _ = path.partition("/namespaces/")
+    discovery_path = in_namespace if separator else path.rpartition("/")[0]
     try:
         await cluster.request("GET", discovery_path, missing_ok=True)
     except AbsentKindError:

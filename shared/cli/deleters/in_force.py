@@ -217,11 +217,15 @@ async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple
         installed = await read_installed(cluster, namespace)
     except TtlError as error:
         return None, str(error)
-    others = () if installed or read_settings().home_namespace else await find_other_namespaces(cluster)
-    if others:
-        where = f"nothing is installed in namespace {namespace}, but in {', '.join(others)}"
-        return None, f"{where}; set TTL_NAMESPACE to the namespace of the installation"
-    return installed, ""
+    if installed or read_settings().home_namespace:
+        return installed, ""
+    nothing = f"nothing is installed in namespace {namespace}"
+    fix = "set TTL_NAMESPACE to the namespace of the installation"
+    try:
+        others = await find_other_namespaces(cluster)
+    except TtlError as error:
+        return None, f"{nothing}, and whether it is installed in another one is unknown: {error}; {fix}"
+    return None, f"{nothing}, but in {', '.join(others)}; {fix}" if others else ""
 
 
 async def read_states(cluster: "KubernetesCluster", home: str) -> list[NamespaceState]:

@@ -86,6 +86,14 @@ async def test_installations_in_other_namespaces_make_the_policy_unknown():
     assert "set --policy FILE, or --policy none" in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["deployments", "statefulsets"])
+async def test_policy_is_unknown_if_other_namespaces_may_not_be_searched(kind):
+    cluster: Any = Server(workload("ops"), forbids=f"/apis/apps/v1/{kind}")
+    with pytest.raises(TtlError, match=r"installed in another one is unknown.*may not list Deployments") as caught:
+        await read_policy_of_run(cluster, Options(), FakeTelemetry())
+    assert "set --policy FILE, or --policy none" in str(caught.value)
+
+
 @pytest.mark.parametrize("changed", [{"source": {"secret": {"secretName": "policy"}}}, {"folder": "/elsewhere"}])
 async def test_policy_that_is_no_mounted_config_map_is_unknown(changed):
     cluster: Any = Server(workload("ttl-after-finished", **changed))
