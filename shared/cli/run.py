@@ -96,8 +96,9 @@ async def run(
 
     The installed policy applies, unless --policy or $TTL_POLICY names another. A change of it applies within seconds.
     If it cannot be read, `run` does not start: for instance if you may not list Deployments, StatefulSets and Knative
-    Services in all namespaces. Then set --policy FILE, --policy none, or $TTL_NAMESPACE to the namespace of the
-    installation. In a Pod of the installation, only $TTL_POLICY counts.
+    Services in all namespaces, and have not set $TTL_NAMESPACE to the namespace of the installation. If nothing is
+    installed, `run` does not start either while another `run` leads with a policy, or if you may not list Leases in all
+    namespaces. Then set --policy FILE or --policy none. In a Pod of the installation, only $TTL_POLICY counts.
     """
     given = {
         **options.by_variable,

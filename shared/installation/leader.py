@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from shared.core.objects import get_text, parse_instant, printable
+from shared.core.objects import get_text, list_mappings, parse_instant, printable
 from shared.core.scope import Scope, parse_scope
 from shared.core.ttl.durations import format_duration
 from shared.errors import AbsentKindError, TtlError
@@ -15,6 +15,9 @@ from shared.installation.defaults import LEASE
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
+
+LEASE_NAMESPACES_MAX = 50
+"""The most namespaces with the Lease of a `run`, beside the default ones: any user may create a Lease."""
 
 LEASE_AGE_MAX = timedelta(seconds=30)
 """The age of a renewal from which a Lease counts as lost: twice the duration of the Lease."""
@@ -76,6 +79,20 @@ async def read_leader(cluster: "KubernetesCluster", namespace: str) -> Leader | 
     except AbsentKindError:
         return None
     return parse_leader(namespace, answer.body, answer.read_at) if answer else None
+
+
+async def list_leaders(cluster: "KubernetesCluster") -> list[Leader]:
+    """Read the Leases of each `run` in all namespaces.
+
+    Raises:
+        TtlError: The Leases cannot be listed.
+    """
+    path = f"/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3D{LEASE}&resourceVersion=0"
+    answer = await cluster.request("GET", path, missing_ok=True)
+    if answer is None:
+        return []
+    leases = ((get_text(lease, "metadata.namespace"), lease) for lease in list_mappings(answer.body, "items"))
+    return [parse_leader(namespace, lease, answer.read_at) for namespace, lease in leases if namespace]
 
 
 def parse_leader(namespace: str, lease: Any, read_at: datetime) -> Leader:

@@ -114,6 +114,28 @@ def test_leader_with_another_policy_is_named_also_after_a_reload(
     assert policy("--policy", str(mine))["differs"] is None
 
 
+def test_leader_in_another_namespace_makes_its_policy_unknown(
+    server: RealServer, pods: Pods, api: Api, start_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs.yaml"
+    theirs.write_text(POLICY)
+    run = start_run("--kinds", "jobs.batch", "--policy", str(theirs))
+    api.wait("the leader", lambda: "sweep at start" in run.text)
+    pods.finish("due")
+
+    def command(*words: str, place: str = pods.namespace) -> subprocess.CompletedProcess[str]:
+        return run_command(server.kubeconfig, *words, "-n", place)
+
+    for words in (("explain", "pod/due"), ("plan",), ("run", "--kinds", "pods")):
+        done = command(*words)
+        assert done.returncode == 1, done.stdout
+        assert f"leads with policy sha256:{digest(POLICY)}" in done.stdout + done.stderr
+    named = command("explain", "pod/due", "--policy", str(theirs), "-o", "json")
+    assert named.returncode == 0
+    assert reasons(json.loads(named.stdout)) == ["kind-not-enabled"]
+    assert command("plan", place="default").returncode == 0  # that `run` does not handle it
+
+
 def test_policy_is_unknown_to_a_user_who_may_not_read_leases(
     server: RealServer, api: Api, pods: Pods, namespace: str, tmp_path: Path
 ) -> None:

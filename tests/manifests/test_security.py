@@ -41,7 +41,9 @@ PHRASES: dict[str, Callable[[Right], bool]] = {
     "create events": lambda right: right[1:] == ("events", "create"),
     "and events": lambda right: right[1:] == ("events", "list"),
     "overwrite the": on("", "configmaps", "get", "update"),
-    "read the shared state and the lease": lambda right: right[1:] in {("configmaps", "get"), ("leases", "get")},
+    "read the shared state and the lease": lambda right: (
+        right[1:] in {("configmaps", "get"), ("leases", "get"), ("leases", "list")}
+    ),
     "block the lease": lambda right: right[1] == "leases",
     "list all policyreports": lambda right: right[0] == "wgpolicyk8s.io",
     "list all that may refer": lambda right: right[2] == "list",

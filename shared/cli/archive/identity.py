@@ -126,7 +126,7 @@ def _namespaces(options: Options, force: InForce, name: str) -> Sequence[str]:
     if options.namespace:
         return (options.namespace,)
     found = [force.home] if force.installed else []
-    for one in force.states:
+    for one in force.usual_states:
         if one.leader is not None:
             found.append(one.leader.state)
         if one.contents.archives is None or name in one.contents.archives:
@@ -138,5 +138,5 @@ def _namespaces(options: Options, force: InForce, name: str) -> Sequence[str]:
 
 def _remembered(force: InForce, namespaces: Sequence[str], name: str) -> Sequence[str]:
     """Return the ids that are remembered."""
-    known = [one.contents.archives or {} for one in force.states if one.namespace in namespaces]
+    known = [one.contents.archives or {} for one in force.usual_states if one.namespace in namespaces]
     return sorted({printable(one[name].id) for one in known if name in one})

@@ -161,7 +161,7 @@ def _installed(force: InForce, asked: str) -> NamedArchive:
     name = choose_archive(chosen.policy.archives, asked, chosen.name)
     destination = chosen.policy.archives[name]
     return NamedArchive(
-        name, destination, force.kinds, chosen.policy, force.cluster_name, is_local=False, states=force.states
+        name, destination, force.kinds, chosen.policy, force.cluster_name, is_local=False, states=force.usual_states
     )
 
 

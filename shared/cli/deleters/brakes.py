@@ -11,16 +11,12 @@ from datetime import datetime
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.requests import Answer
 from shared.cli.input.options import home_namespace
-from shared.core.objects import get_text, list_mappings
+from shared.core.objects import get_text
 from shared.errors import ForbiddenError, TtlError
 from shared.installation.defaults import LEASE, RUN
-from shared.installation.leader import Leader, parse_leader, read_leader
+from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
 from shared.safeguards.state_schema import NAME
-
-LEASE_NAMESPACES_MAX = 50
-"""The most namespaces with the Lease of a `run`, beside the default ones: any user may create a Lease."""
 
 BRAKE_READ_SECONDS_MAX = 2.0
 """The longest time for reads that only add information: setting the brake must not wait for them."""
@@ -68,28 +64,19 @@ async def find_brake_namespaces(cluster: KubernetesCluster, named: str) -> Brake
     if named:
         return BrakeNamespaces((named,), await _read_leaders(cluster, (named,)), is_named=True)
     usual = (home_namespace(), RUN)
-    path = f"/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3D{LEASE}&resourceVersion=0"
+    problem = ""
     try:
         async with asyncio.timeout(BRAKE_READ_SECONDS_MAX):
-            answer = await cluster.request("GET", path)
+            leaders = await list_leaders(cluster)
     except (TimeoutError, TtlError) as error:
         problem = str(error) or f"no list of Leases within {BRAKE_READ_SECONDS_MAX:.0f} s"
         leaders = await _read_leaders(cluster, usual)
-    else:
-        problem, leaders = "", _parse_leaders(answer)
     found = sorted({name for leader in leaders for name in (leader.namespace, leader.state)})
     others = [name for name in found if name not in usual]
     if len(others) > LEASE_NAMESPACES_MAX:
         problem = f"Leases {LEASE} name {len(others)} namespaces"
     namespaces = tuple(dict.fromkeys((*usual, *others[:LEASE_NAMESPACES_MAX])))
     return BrakeNamespaces(namespaces, leaders, is_named=False, problem=problem)
-
-
-def _parse_leaders(answer: Answer | None) -> list[Leader]:
-    if answer is None:
-        return []
-    leases = ((get_text(lease, "metadata.namespace"), lease) for lease in list_mappings(answer.body, "items"))
-    return [parse_leader(namespace, lease, answer.read_at) for namespace, lease in leases if namespace]
 
 
 async def _read_leaders(cluster: KubernetesCluster, namespaces: Iterable[str]) -> list[Leader]:

@@ -12,9 +12,9 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
 from shared.evaluation.cluster_id import ClusterIdentity
-from shared.installation.defaults import RUN
+from shared.installation.defaults import LEASE, RUN
 from shared.installation.installed import Installed, find_other_namespaces, read_installed
-from shared.installation.leader import Leader, read_leader
+from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
 from shared.ports import Cluster
 from shared.safeguards.archive_ids import ReadArchiveIds
 from shared.safeguards.state_schema import StateContents
@@ -101,7 +101,9 @@ class InForce:
         kinds: All kind rules: of the user's directory if one is given, else of the installation.
         installed: The installation; None if there is none, or if it could not be read.
         problem: Why the installation could not be read; empty if it could.
-        states: The state of that namespace, of the namespace of a `run`, and of the one where that `run` has its state.
+        states: The state of that namespace, of the namespace of a `run`, and of the one where that `run` has its state;
+            then of each `run` that leads by a Lease in another namespace.
+        leaders_problem: Why there may be a `run` by a Lease in another namespace; empty if all are known.
         flags: The flags that make kubectl use the same cluster.
         cluster: The cluster; None in a test that asks for no archive.
     """
@@ -113,6 +115,7 @@ class InForce:
     states: Sequence[NamespaceState] = ()
     flags: tuple[str, ...] = ()
     cluster: "KubernetesCluster | None" = None
+    leaders_problem: str = ""
 
     @property
     def policy_problem(self) -> str:
@@ -135,13 +138,24 @@ class InForce:
     @property
     def archive_ids(self) -> ReadArchiveIds:
         """The ids of the archives, as the processes remember them."""
-        return ReadArchiveIds(tuple(one.contents for one in self.states))
+        return ReadArchiveIds(tuple(one.contents for one in self.usual_states))
+
+    @property
+    def usual_states(self) -> Sequence[NamespaceState]:
+        """The states without those that only a Lease in another namespace names: any user may create such a Lease."""
+        usual = (self.home, RUN)
+        return [one for one in self.states if {one.namespace, one.leader and one.leader.namespace} & {*usual}]
+
+    @property
+    def leaders(self) -> Sequence[Leader]:
+        """Each `run` that leads, as far as known. The Lease of the installation itself does not count."""
+        others = [one.leader for one in self.states if not (self.installed and one.namespace == self.home)]
+        return [one for one in others if one and one.leads]
 
     @property
     def leader(self) -> Leader | None:
-        """The leading `run`; None if none is known. The Lease of the installation itself does not count."""
-        others = [one.leader for one in self.states if not (self.installed and one.namespace == self.home)]
-        return next((one for one in others if one and one.leads), None)
+        """The leading `run`; None if none is known."""
+        return next(iter(self.leaders), None)
 
     def choose(self, asked: Path | None) -> PolicyInForce:
         """Choose the policy to apply: the file or `none` that is asked for, else $TTL_POLICY, else the installed one.
@@ -150,15 +164,16 @@ class InForce:
             TtlError: The file is not a valid policy; or `cluster` is asked for, and no policy is installed or readable.
         """
         chosen = self._choose(asked)
-        leader = self.leader
-        if leader is None or leader.scope is None or not chosen.is_known:
+        scopes = [(one.holder, one.scope) for one in self.leaders if one.scope is not None]
+        if not scopes or not chosen.is_known:
             return chosen
-        if leader.scope.policy == chosen.policy.digest:
-            leads = f"`run` {leader.holder} leads with this policy (sha256:{chosen.policy.digest})"
-            return replace(chosen, leads=leads if chosen.policy.digest else "")
-        digest = f"sha256:{chosen.policy.digest}" if chosen.policy.digest else "none"
-        differs = f"`run` {leader.holder} leads with {leader.scope.named_policy}, not with this one ({digest})"
-        return replace(chosen, differs=differs)
+        for holder, scope in scopes:
+            if scope.policy != chosen.policy.digest:
+                digest = f"sha256:{chosen.policy.digest}" if chosen.policy.digest else "none"
+                differs = f"`run` {holder} leads with {scope.named_policy}, not with this one ({digest})"
+                return replace(chosen, differs=differs)
+        leads = f"`run` {scopes[0][0]} leads with this policy (sha256:{chosen.policy.digest})"
+        return replace(chosen, leads=leads if chosen.policy.digest else "")
 
     def _choose(self, asked: Path | None) -> PolicyInForce:
         if asked == Path(NONE):
@@ -179,17 +194,20 @@ class InForce:
     def _policy_of_run(self) -> PolicyInForce:
         """Describe the policy if nothing is installed: the policy of a `run` is a file on another machine."""
         why = f"nothing is installed in namespace {self.home}"
-        leader = self.leader
-        if leader is None and (problem := next((one.leader_problem for one in self.states if one.leader_problem), "")):
+        for leader in self.leaders:
+            if leader.scope is None:
+                why = f"{why}, and the Lease of `run` {leader.holder} does not name its policy"
+                return PolicyInForce(NO_POLICY, why=why, is_known=False)
+            if leader.scope.policy:
+                why = f"{why}, and `run` {leader.holder} leads with {leader.scope.named_policy}"
+                return PolicyInForce(NO_POLICY, why=why, is_known=False)
+        problems = (self.leaders_problem, *(one.leader_problem for one in self.states))
+        if problem := next(filter(None, problems), ""):
             why = f"{why}, and whether a `run` leads could not be read: {problem}"
             return PolicyInForce(NO_POLICY, why=why, is_known=False)
-        if leader is None:
-            return PolicyInForce(NO_POLICY, why=why)
-        if leader.scope is None:
-            why = f"{why}, and the Lease of `run` {leader.holder} does not name its policy"
-            return PolicyInForce(NO_POLICY, why=why, is_known=False)
-        why = f"{why}, and `run` {leader.holder} leads with {leader.scope.named_policy}"
-        return PolicyInForce(NO_POLICY, why=why, is_known=not leader.scope.policy)
+        if self.leader is not None:
+            why = f"{why}, and `run` {self.leader.holder} leads with no policy"
+        return PolicyInForce(NO_POLICY, why=why)
 
 
 async def read_in_force(cluster: "KubernetesCluster", options: Options) -> InForce:
@@ -203,13 +221,14 @@ async def read_in_force(cluster: "KubernetesCluster", options: Options) -> InFor
         TtlError: A rule of the directory is invalid.
     """
     home, kinds = home_namespace(), known_kinds(options.kinds_dir)
-    (installed, problem), states = await asyncio.gather(
+    (installed, problem), states, (others, leaders_problem) = await asyncio.gather(
         _read_installed(cluster, home),
         read_states(cluster, home),
+        _read_other_states(cluster, home, options.namespace),
     )
     if installed and options.kinds_dir is None and read_settings().kinds_dir is None:
         kinds = installed.kinds
-    return InForce(home, kinds, installed, problem, states, options.flags, cluster)
+    return InForce(home, kinds, installed, problem, [*states, *others], options.flags, cluster, leaders_problem)
 
 
 async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple[Installed | None, str]:
@@ -239,14 +258,56 @@ async def read_states(cluster: "KubernetesCluster", home: str) -> list[Namespace
     ]
 
 
-async def _read_state(cluster: "KubernetesCluster", namespace: str) -> NamespaceState:
+async def _read_other_states(
+    cluster: "KubernetesCluster", home: str, namespace: str
+) -> tuple[Sequence[NamespaceState], str]:
+    """Read the state of each `run` that leads by a Lease in another namespace.
+
+    Args:
+        cluster: The cluster.
+        home: The namespace of the installation.
+        namespace: The namespace that matters; empty for all. A `run` that handles only another one is left out.
+
+    Returns:
+        The states, and why there may be more of them.
+    """
+    usual = (home, RUN)
+    try:
+        found = await list_leaders(cluster)
+    except TtlError as error:
+        return (), str(error)
+    leaders = [
+        one
+        for one in found
+        if one.leads
+        and one.namespace not in usual
+        and (not namespace or one.scope is None or one.scope.handles_namespace(namespace))
+    ]
+    read = leaders[:LEASE_NAMESPACES_MAX]
+    states = await asyncio.gather(*(_read_state_of(one, cluster, usual) for one in read))
+    return states, f"only {len(read)} of {len(leaders)} Leases {LEASE} were read" if len(leaders) > len(read) else ""
+
+
+async def _read_state_of(leader: Leader, cluster: "KubernetesCluster", usual: Sequence[str]) -> NamespaceState:
+    if leader.state in usual:  # that state is read anyway
+        return NamespaceState(leader.namespace, StateContents(), leader)
+    contents, unread = await _read_contents(cluster, leader.state)
+    return NamespaceState(leader.state, contents, leader, unread, unread=unread)
+
+
+async def _read_contents(cluster: "KubernetesCluster", namespace: str) -> tuple[StateContents, str]:
+    """Read the shared state of a namespace; if that fails, why."""
     from shared.adapters.kubernetes.state_configmap import read_contents  # noqa: PLC0415 - loads the client
 
-    contents, leader, unread, unled = StateContents(), None, "", ""
     try:
-        contents = await read_contents(cluster, namespace)
+        return await read_contents(cluster, namespace), ""
     except TtlError as error:
-        unread = str(error)
+        return StateContents(), str(error)
+
+
+async def _read_state(cluster: "KubernetesCluster", namespace: str) -> NamespaceState:
+    leader, unled = None, ""
+    contents, unread = await _read_contents(cluster, namespace)
     try:
         leader = await read_leader(cluster, namespace)
     except TtlError as error:

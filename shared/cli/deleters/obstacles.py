@@ -181,7 +181,8 @@ def find_missing_deleter(
         message = f"the installation in namespace {found.home} does not handle {rule.name}: TTL_KINDS is {enabled}"
         cure = f"add {rule.name} to the installation, see knative/README.md"
         yield Obstacle(ObstacleReason.NOT_ENABLED, message, cure)
-    if installed is None and not found.problem and not any(state.problem for state in found.states):
+    unread = (found.problem, found.leaders_problem, *(state.problem for state in found.states))
+    if installed is None and not any(unread):
         namespaces = " or ".join(state.namespace for state in found.states)
         message = (
             f"no active deleter: nothing is installed in namespace {found.home}, and no `run` holds the Lease in "

@@ -10,6 +10,7 @@ import pytest
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes import connect as connecting
+from shared.cli.deleters.in_force import NamespaceState
 from shared.cli.deleters.policy_of_run import find_named_policy, read_policy_of_run
 from shared.cli.input.options import Options
 from shared.core.policy.archives import ArchiveDestination
@@ -19,7 +20,7 @@ from shared.installation.followed_policy import FollowedPolicy
 from shared.installation.installed import Installed
 from tests.builders import NOW
 from tests.fakes import FakeTelemetry
-from tests.unit.cli.test_obstacles import INSTALLED, RULES, leader, of, scope
+from tests.unit.cli.test_obstacles import CLOSED, INSTALLED, RULES, leader, of, scope
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +61,12 @@ def unled(**options):
     return replace(found, states=[replace(one, problem="no", leader_problem="no") for one in found.states])
 
 
+def beside(led, other):
+    """Of a `run` in its usual namespace, and another one in a namespace of its own."""
+    found = of(installed=None, led=led)
+    return replace(found, states=[*found.states, NamespaceState("ops", CLOSED, replace(other, namespace="ops"))])
+
+
 @pytest.mark.parametrize(
     ("found", "known"),
     [
@@ -72,6 +79,10 @@ def unled(**options):
         (of(installed=None, led=leader(scope=scope())), True),
         (of(installed=None, led=leader()), False),
         (unled(installed=None), False),
+        (replace(of(installed=None), leaders_problem="may not list Leases"), False),
+        (replace(of(), leaders_problem="may not list Leases"), True),
+        (beside(leader(scope=scope()), leader(scope=scope(policy="1a2b3c4d5e6f"))), False),
+        (beside(leader(scope=scope()), leader(scope=scope())), True),
         (unled(), True),
     ],
 )
