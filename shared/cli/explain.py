@@ -53,7 +53,7 @@ async def explain(
     If the object does not exist, the archives of the policy are searched for it.
 
     The installed policy applies, unless --policy or $TTL_POLICY names another. With -f, only a named policy applies.
-    If the policy in force is unknown, and may change the decision, the exit code is 1.
+    If the policy in force or another fact is unknown, and may change the decision, the exit code is 1.
     """
     if filename is not None:
         if target:

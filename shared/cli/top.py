@@ -25,6 +25,7 @@ from shared.cli.input.options import (
     policy_in_force_option,
 )
 from shared.cli.input.target import connected
+from shared.cli.objects.unread_facts import describe_unread
 from shared.cli.output.messages import warn
 from shared.cli.output.tables import output_console
 from shared.cli.planning.due_rows import By
@@ -65,11 +66,12 @@ async def top(options: Options, *, by: str | None, top: int, interval: timedelta
     for instance because no source sets a TTL. OLDEST is the time since the first of them finished. CHANGE is the change
     of FINISHED since `top` started.
 
-    If the policy in force is unknown, none is applied, and the exit code is 1.
+    If the policy in force is unknown, none is applied, and the exit code is 1. The exit code is also 1 if another part
+    could not be read.
     """
     group = By(by) if by else None
     async with connected(options) as cluster:
-        piles, chosen = await _read(cluster, options, group)
+        piles, chosen, is_complete = await _read(cluster, options, group)
         if not chosen.is_known:
             warn(f"policy: {printable(chosen.message)}")
         if output == "json":
@@ -78,7 +80,7 @@ async def top(options: Options, *, by: str | None, top: int, interval: timedelta
             output_console().print(_view(piles[:top], group, None, output_console()))
         else:
             await _show(cluster, options, group, piles, top=top, seconds=interval.total_seconds())
-    if not chosen.is_known:
+    if not (chosen.is_known and is_complete):
         raise SystemExit(1)
 
 
@@ -91,10 +93,11 @@ async def _show(
         while True:
             live.update(_view(piles[:top], by, first, console), refresh=True)
             await asyncio.sleep(max(seconds, TOP_INTERVAL_SECONDS_MIN))
-            piles, _ = await _read(cluster, options, by)
+            piles, _, _ = await _read(cluster, options, by)
 
 
-async def _read(cluster: KubernetesCluster, options: Options, by: By | None) -> tuple[list[Pile], PolicyInForce]:
+async def _read(cluster: KubernetesCluster, options: Options, by: By | None) -> tuple[list[Pile], PolicyInForce, bool]:
+    """Read the piles and the policy in force; warn about what could not be read, and return whether all was."""
     force = await read_in_force(cluster, options)
     chosen = force.choose(options.policy)
     async with opened_archives(force, chosen) as archives:
@@ -106,7 +109,10 @@ async def _read(cluster: KubernetesCluster, options: Options, by: By | None) -> 
             namespace=options.namespace,
             archives=archives,
         )
-    return count_piles(preview.objects, by), chosen
+    unread = list(describe_unread(preview.objects))
+    for text in unread:
+        warn(printable(text))
+    return count_piles(preview.objects, by), chosen, not (unread or preview.refused or preview.unreadable)
 
 
 def _view(

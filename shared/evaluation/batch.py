@@ -56,6 +56,7 @@ class BatchResult:
         decisions: One under each policy, in the order of the policies.
         stops: The decisions about its active deadline, in the same order.
         owner: Its controller owner; None if it has none.
+        unread_owner: That owner, if it matters and could not be read.
     """
 
     ref: ObjectRef
@@ -64,6 +65,7 @@ class BatchResult:
     decisions: Sequence[Decision]
     stops: Sequence[StopDecision]
     owner: ObjectRef | None = None
+    unread_owner: ObjectRef | None = None
 
 
 @dataclass(slots=True)
@@ -166,6 +168,7 @@ class BatchEvaluator:
                 tuple(map(partial(self._settle, one), one.decisions, self._groups)),
                 tuple(map(partial(self._settle_stop, one), one.stops)),
                 one.owner,
+                one.owner if one.owner and self._unfinished.get(one.owner.uid, False) is None else None,
             )
             for one in self._cases
         ]

@@ -3,12 +3,14 @@
 import json
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.core.objects import format_instant
 from shared.core.scope import parse_scope
 from shared.devserver.real_servers import RealServer
 from shared.installation.defaults import LEASE
@@ -151,3 +153,39 @@ def test_policy_is_unknown_to_a_user_who_may_not_read_leases(
         done = run_command(kubeconfig, *words, "-n", namespace, TTL_NAMESPACE=namespace)
         assert done.returncode == 1, done.stdout
         assert "whether a `run` leads could not be read" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("without", ["jobs", "resourcequotas", "namespaces"])
+def test_fact_that_may_not_be_read_is_unknown_and_the_exit_code_is_1(
+    server: RealServer, api: Api, namespace: str, tmp_path: Path, without: str
+) -> None:
+    path, at = f"/apis/batch/v1/namespaces/{namespace}/jobs", format_instant(datetime.now(UTC).replace(microsecond=0))
+    container = {"name": "main", "image": "example.com/x"}
+    spec = {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+    api.call("POST", path, {"metadata": {"name": "done"}, "spec": spec})
+    conditions = [
+        {"type": one, "status": "True", "lastTransitionTime": at} for one in ("SuccessCriteriaMet", "Complete")
+    ]
+    status = {"startTime": at, "completionTime": at, "succeeded": 1, "conditions": conditions}
+    api.call("PATCH", f"{path}/done/status", {"status": status})
+    policy = tmp_path / "policy.yaml"
+    rule = "{name: ci, match: {kinds: [jobs]}, ttl: 6d, maxCount: 1, whenQuotaAbove: 90%}"
+    policy.write_text(f"apiVersion: ttlafterfinished.dev/v1\nkind: Policy\nrules: [{rule}]\n")
+    rest = ["configmaps", "leases", "deployments", "statefulsets", "services", "apiservices", "events"]
+    listed = sorted({"jobs", "resourcequotas", "namespaces"} - {without})
+    rules = [{"apiGroups": ["*"], "resources": [*rest, *listed], "verbs": ["get", "list"]}]
+    if without == "jobs":
+        rules.append({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]})
+    limited = limited_kubeconfig(server, api, namespace, tmp_path, *rules)
+
+    explained = run_command(limited, "explain", "job/done", "-n", namespace, "--policy", str(policy))
+    planned, piled = (
+        run_command(limited, one, "-n", namespace, "--kinds", "jobs", "-o", "json", "--policy", str(policy))
+        for one in ("plan", "top")
+    )
+
+    assert explained.returncode == 1, explained.stdout
+    assert "unknown: " in explained.stdout.splitlines()[1]
+    assert f"on {without}" in explained.stdout
+    assert (planned.returncode, piled.returncode) == (1, 1), planned.stderr + piled.stderr
+    assert without in piled.stderr

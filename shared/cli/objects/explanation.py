@@ -13,6 +13,7 @@ from shared.cli.objects.object_report import ExplainContext, describe_reason
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
+from shared.cli.objects.unread_facts import UnreadFact
 from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
 from shared.core.finish import EARLY_FINISH
@@ -78,19 +79,18 @@ _REASON_LINES = {
 _GUARDED = (Reason.UNFINISHED, Reason.HELD, Reason.EXEMPT, Reason.UNKNOWN_SHAPE)
 """The reasons for which a ValidatingAdmissionPolicy denies the DELETE too."""
 
-_DEPENDS_ON_POLICY = (
-    Reason.NO_TTL,
-    Reason.AUDIT_ONLY,
-    Reason.NOT_DUE,
-    Reason.SERVER_CLOCK_AHEAD,
-    Reason.EXPIRED,
-    Reason.OVER_COUNT,
-    Reason.OVER_QUOTA,
-    Reason.NOT_ARCHIVED,
-    Reason.CHILD_NOT_ARCHIVED,
-    Reason.RECREATED,
+_WITHOUT_POLICY = frozenset(
+    {
+        Reason.HELD,
+        Reason.TERMINATING,
+        Reason.NEVER_FINISHES,
+        Reason.EXEMPT,
+        Reason.UNKNOWN_SHAPE,
+        Reason.LEFT_TO_CONTROLLER,
+    }
 )
-"""The reasons that another policy may change."""
+"""The reasons to keep an object that no policy changes. Beside all others, another policy may delete a finished object,
+or stop an unfinished one."""
 
 
 def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -103,7 +103,7 @@ def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple[str, str]]:
     decision, now, related, facts = one.decision, one.now, one.related, one.decision.facts
-    yield "decision", _decision(decision, now, context)
+    yield "decision", _decision(decision, now, context, one.unread if context else ())
     yield from (("but", obstacle.message) for obstacle in (context.obstacles if context else ()))
     yield from (("but", owner.message) for owner in (related.deleting_owners if related else ()))
     yield from (("do", fix) for fix in _fixes(one, context) if fix)
@@ -138,11 +138,15 @@ def _reported(decision: Decision, ref: ObjectRef, now: datetime) -> Iterator[tup
         yield "audit", f"policy rule {facts.audited_by} has audit: true: the object is only reported once it is due"
 
 
-def _decision(decision: Decision, now: datetime, context: ExplainContext | None) -> str:
+def _decision(
+    decision: Decision, now: datetime, context: ExplainContext | None, unread: Sequence[UnreadFact] = ()
+) -> str:
     """Say the decision: `kept (held): …`, `due in 5m (not-due): …`, `deleted now (expired): …`."""
     reason = f"({decision.reason}): {describe_reason(decision, now)}"
     if _is_unsure(decision, context):
         reason += UNKNOWN_POLICY
+    if unread:
+        reason += f"; unknown: {' and '.join(fact.what for fact in unread)}, which may change this"
     is_overridden = bool(decision.facts.overridden)  # then its own controller may delete it earlier
     match decision:
         case Ignore():
@@ -161,8 +165,16 @@ def _decision(decision: Decision, now: datetime, context: ExplainContext | None)
 
 
 def is_unsure(decision: Decision, chosen: PolicyInForce) -> bool:
-    """Return whether an unknown policy may change the decision."""
-    return not chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
+    """Return whether an unknown policy may change the decision, or stop the object at a deadline."""
+    return not chosen.is_known and decision.reason not in _WITHOUT_POLICY and not _is_kept_by_itself(decision)
+
+
+def _is_kept_by_itself(decision: Decision) -> bool:
+    """Return whether the object itself keeps it from deletion, and has finished, so that no deadline applies."""
+    ttl = decision.facts.ttl
+    is_own_never = decision.reason is Reason.NEVER and ttl is not None and ttl.origin == "object"
+    is_over = decision.facts.finish.finished is True
+    return is_over and (is_own_never or decision.reason is Reason.INVALID_TTL)
 
 
 def _is_unsure(decision: Decision, context: ExplainContext | None) -> bool:
@@ -174,6 +186,9 @@ def _fixes(one: ObjectPreview, context: ExplainContext | None) -> Iterator[str]:
     yield from (obstacle.cure for obstacle in obstacles)
     if _is_unsure(one.decision, context):
         yield NAME_POLICY
+        return
+    if context and one.unread:
+        yield from (f"run as a user with {fact.right}" for fact in one.unread)
         return
     yield from (owner.fix for owner in (related.deleting_owners if related else ()))
     if related and (related.saved or not obstacles):

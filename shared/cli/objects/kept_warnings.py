@@ -7,8 +7,6 @@ from shared.cli.objects.own_deletion import find_unarchived_deletions
 from shared.cli.objects.preview import Preview
 from shared.cli.output.messages import warn
 from shared.core.objects import ObjectRef, printable
-from shared.core.reasons import Reason
-from shared.evaluation.batch import BatchResult
 
 _SHOWN = 5
 """The most objects that a message names."""
@@ -28,10 +26,3 @@ def warn_about_kept(preview: Preview) -> None:
 def name_some(refs: Sequence[ObjectRef]) -> str:
     """Name the first objects, as a message has room for."""
     return printable(", ".join(map(str, refs[:_SHOWN])) + (", ..." if len(refs) > _SHOWN else ""))
-
-
-def is_unread(one: BatchResult) -> bool:
-    """Return whether the object has a TTL or a deadline, or may have, and its namespace could not be read."""
-    stop = one.stops[-1]
-    may_stop = stop.reason is Reason.NAMESPACE_UNREAD and stop.facts.active.deadline is not None
-    return one.decisions[-1].reason is Reason.NAMESPACE_UNREAD or may_stop

@@ -72,7 +72,7 @@ async def explain_live(options: Options, target: tuple[str, ...], output: str) -
             *await find_last_refusal(cluster, force, one.ref, decision=ahead, now=one.now),
         )
         print_explanations([(one, ExplainContext(chosen, obstacles, force.flags, guard))], output)
-    if is_unsure(one.decision, chosen):
+    if is_unsure(one.decision, chosen) or one.unread:
         raise SystemExit(1)
 
 

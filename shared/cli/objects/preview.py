@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shared.cli.objects.archive_lookups import ArchiveLookups
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
+from shared.cli.objects.unread_facts import UnreadFact, find_unread
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Context, Decision, Reason
 from shared.core.kinds.catalogue import Catalogue
@@ -58,6 +59,15 @@ class ObjectPreview:
     now: datetime
     related: RelatedFacts | None = None
     stop: StopDecision | None = None
+
+    @property
+    def unread(self) -> Sequence[UnreadFact]:
+        """The facts that were not read, and may change the decisions."""
+        if self.related is None:
+            return ()
+        owner = self.related.owner
+        unread_owner = owner.ref if owner and owner.is_unread else None
+        return tuple(find_unread(self.decision, self.stop, self.related.rule, unread_owner))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from shared.core.objects import ObjectRef, format_instant, get_annotations, get_
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.edits import HELD_TTL, describe_saved, find_held_problem
-from shared.errors import TtlError
+from shared.errors import AbsentKindError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.owners import Owners
 from shared.ports import Snapshot
@@ -51,10 +51,12 @@ class Owner:
     Attributes:
         ref: The owner.
         state: Whether it has finished, in words.
+        is_unread: Whether it could not be read, although the API server serves its kind.
     """
 
     ref: ObjectRef
     state: str
+    is_unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ async def read_owner(obj: Mapping[str, Any], owners: Owners) -> Owner | None:
     try:
         found = await owners.find(ref)
     except TtlError as error:
-        return Owner(ref, f"could not be read: {error}")
+        return Owner(ref, f"could not be read: {error}", is_unread=not isinstance(error, AbsentKindError))
     return Owner(found.ref, describe_end(found.snapshot.obj, found.rule) if found.snapshot else "no longer exists")
 
 

@@ -5,8 +5,9 @@ from collections import Counter
 from shared.cli.deleters.in_force import InForce, PolicyInForce
 from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, find_unread_state, looped_until
 from shared.cli.objects.if_archived import if_archived
-from shared.cli.objects.kept_warnings import is_unread, name_some, warn_about_kept
+from shared.cli.objects.kept_warnings import name_some, warn_about_kept
 from shared.cli.objects.preview import Preview
+from shared.cli.objects.unread_facts import describe_unread
 from shared.cli.output.messages import warn
 from shared.core.decide import Ignore
 from shared.core.objects import printable
@@ -25,9 +26,9 @@ def warn_about(preview: Preview, force: InForce, in_force: PolicyInForce, *, is_
     Returns:
         Whether the numbers are complete; if not, the command exits with code 1.
     """
-    unread = sum(is_unread(one) for one in preview.objects)
-    if unread:
-        warn(f"{unread} objects are kept, since their namespaces could not be read: grant get and list on namespaces")
+    unread = list(describe_unread(preview.objects))
+    for text in unread:
+        warn(printable(text))
     if (not in_force.is_known or in_force.differs) and not is_shown:
         warn(f"policy: {printable(in_force.message)}")
     state_unread = tuple(find_unread_state(force))

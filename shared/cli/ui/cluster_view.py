@@ -13,8 +13,8 @@ from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.input.options import Options
 from shared.cli.journal.events import FoundEntries, find_entries
-from shared.cli.objects.kept_warnings import is_unread
 from shared.cli.objects.preview import Preview
+from shared.cli.objects.unread_facts import describe_unread
 from shared.cli.planning.plan_preview import NamedKinds, preview_kinds
 from shared.cli.ui.groups import ObjectGroup, group_objects
 from shared.core.policy.policy import Policy
@@ -140,9 +140,8 @@ def _find_unread(preview: Preview, force: InForce, chosen: PolicyInForce) -> Ite
     if preview.unreadable:
         text = f"{len(preview.unreadable)} objects cannot be read and are kept, such as {preview.unreadable[0].ref}"
         yield UnreadPart("objects", text, is_public=False)
-    if count := sum(is_unread(one) for one in preview.objects):
-        text = f"{count} objects are kept, since their namespaces could not be read"
-        yield UnreadPart("namespaces", text, is_public=False)
+    for text in describe_unread(preview.objects):
+        yield UnreadPart("objects", text, is_public=False)
     if not chosen.is_known or chosen.differs:
         yield UnreadPart(_POLICY, chosen.message, is_status=True)
     for state in force.states:
