@@ -7,7 +7,7 @@ from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInFo
 from shared.cli.objects.advice import advise, advise_stop
 from shared.cli.objects.archive_advice import ARCHIVE_REASONS, advise_archive
 from shared.cli.objects.archive_report import archive_lines
-from shared.cli.objects.deadline_report import describe_deadline
+from shared.cli.objects.deadline_report import PAST, STOP_WORDS, describe_deadline
 from shared.cli.objects.limit_lines import describe_grouping, limit_lines
 from shared.cli.objects.object_report import ExplainContext, describe_reason
 from shared.cli.objects.preview import ObjectPreview
@@ -15,6 +15,7 @@ from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
 from shared.cli.objects.unread_facts import UnreadFact
 from shared.cli.output.width import wrap
+from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
 from shared.core.finish import EARLY_FINISH
 from shared.core.kinds.rule import Outcome
@@ -103,7 +104,7 @@ def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple[str, str]]:
     decision, now, related, facts = one.decision, one.now, one.related, one.decision.facts
-    yield "decision", _decision(decision, now, context, one.unread if context else ())
+    yield "decision", _stopped_now(one, context) or _decision(decision, now, context, one.unread if context else ())
     yield from (("but", obstacle.message) for obstacle in (context.obstacles if context else ()))
     yield from (("but", owner.message) for owner in (related.deleting_owners if related else ()))
     yield from (("do", fix) for fix in _fixes(one, context) if fix)
@@ -136,6 +137,16 @@ def _reported(decision: Decision, ref: ObjectRef, now: datetime) -> Iterator[tup
         yield "warn", f"object.warned is sent at {describe_instant(warning.due_at, now)}"
     if facts.audited_by:
         yield "audit", f"policy rule {facts.audited_by} has audit: true: the object is only reported once it is due"
+
+
+def _stopped_now(one: ObjectPreview, context: ExplainContext | None) -> str:
+    """Say that an unfinished object is beyond its deadline; an empty text if it is not."""
+    if not isinstance(one.stop, Stop) or one.decision.reason is not Reason.UNFINISHED:
+        return ""
+    done = PAST[one.stop.facts.active.action]
+    when = f"due to be {done}" if context and context.obstacles else f"{done} now"
+    unsure = UNKNOWN_POLICY if _is_unsure(one.decision, context) else ""
+    return f"{when} ({one.stop.reason}): {STOP_WORDS[one.stop.reason]}{unsure}"
 
 
 def _decision(

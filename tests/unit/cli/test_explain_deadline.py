@@ -156,6 +156,14 @@ def test_explain_says_that_an_object_is_deleted_at_its_deadline(explain):
     assert fate == f"it is deleted at {DUE_AT} (in 2h)"
 
 
+@pytest.mark.parametrize(("action", "done"), [("delete", "deleted"), ("stop", "stopped")])
+def test_explain_begins_with_the_deadline_that_is_over(explain, action, done):
+    obj = running(active_deadline="6h", on_deadline=action)
+    first = explain(obj, output="text", now=STARTED + timedelta(hours=7))[1]
+    assert first == f"  decision  {done} now (deadline-exceeded): its deadline is over"
+    assert explain(obj, output="text")[1].startswith("  decision  kept (unfinished)")
+
+
 def test_explain_says_nothing_about_a_deadline_that_no_source_sets(explain):
     assert lines_of(explain, running()) == []
 
