@@ -205,7 +205,8 @@ def test_proxy_of_the_api_server_reports_a_pod_of_the_other_scheme(api, start_ui
     assert message.startswith("error trying to reach service: ")  # the plugin must not ask for the other target
 
 
-def test_account_of_the_component_reads_all_that_the_page_shows(api, server, tmp_path, start_ui):
+def test_account_of_the_component_reads_all_that_the_page_shows(api, server, tmp_path, start_ui, monkeypatch):
+    monkeypatch.setenv("TTL_NAMESPACE", "ttl-after-finished")  # as in the settings of its Pod
     objects = composed("standalone", "kind-job", "kind-pod", "ui", base="namespace")
     kept = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ConfigMap")
     for one in sorted((one for one in objects if one["kind"] in kept), key=lambda one: kept.index(one["kind"])):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Reason
+from shared.core.decide import Decision, Expire, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.evaluation.batch import BatchResult
@@ -36,18 +36,19 @@ def find_unread(
         unread_owner: Its controller owner, if that could not be read; else None.
     """
     facts, reasons = decision.facts, {decision.reason, stop and stop.reason}
+    sooner = () if isinstance(decision, Expire) else facts.unread  # an object that is due needs no limit
     if Reason.NAMESPACE_UNREAD in reasons:
         yield UnreadFact("its namespace", "`get` on namespaces")
     if Reason.INHERITED_UNREAD in reasons:
         yield UnreadFact("the object from which it inherits its TTL", "`get` on the kind of that object")
-    if unread_owner is not None and Reason.OWNER_UNFINISHED in (*reasons, *facts.unread):
+    if unread_owner is not None and Reason.OWNER_UNFINISHED in (*reasons, *sooner):
         of_group = f" of {unread_owner.group}" if unread_owner.group else ""
         yield UnreadFact("the state of its owner", f"`get` on {unread_owner.kind}{of_group}")
-    if facts.newer is None and Reason.KEPT_LAST in (*reasons, *facts.unread):
+    if facts.newer is None and Reason.KEPT_LAST in (*reasons, *sooner):
         yield UnreadFact("its rank for keepLast", f"`list` on {rule.name}")
-    if Reason.OVER_COUNT in facts.unread:
+    if Reason.OVER_COUNT in sooner:
         yield UnreadFact("its place for maxCount", f"`list` on {rule.name}")
-    if Reason.OVER_QUOTA in facts.unread:
+    if Reason.OVER_QUOTA in sooner:
         yield UnreadFact("the quotas of its namespace", f"`list` on resourcequotas and {rule.name}")
 
 

@@ -68,6 +68,7 @@ def test_explain_names_the_right_that_a_missing_fact_needs(obj, context, right):
         (DONE, Context(namespace=CI), None),
         (job(), Context(namespace=CI), None),
         (PLAIN, Context(of_rule(ttl="1s", keepLast=1), CI, newer=0), None),
+        (PLAIN, Context(of_rule(ttl="1s", maxCount=1, whenQuotaAbove="90%"), CI), None),
         (OWNED, Context(of_rule(ttl="1s"), CI, owner_unfinished=True), "it runs"),
     ],
 )
