@@ -106,7 +106,8 @@ class ChildCheck:
             now = _now()
             self._slow = {one: until for one, until in self._slow.items() if until > now}
             self._slow[root.namespace] = now + SLOW_NAMESPACE_SECONDS
-            self._continued[root.uid] = facts
+            if facts:
+                self._continued[root.uid] = facts
             if sum(len(known) for known in self._continued.values()) > CHILDREN_MAX:
                 self._continued.popitem(last=False)
             problem = f"its children could not all be checked within {CHILDREN_SECONDS_MAX:g} s"

@@ -217,6 +217,17 @@ async def test_attempt_that_is_too_short_for_all_children_is_continued_by_the_ne
     assert bench.archive.calls["read"] == 24 + 8  # those that were cut off are read again
 
 
+async def test_attempts_that_read_nothing_back_leave_nothing_in_memory(bench):
+    bench.put(child(), at=LONG_AGO)
+
+    async def hang(_verb: str) -> None:
+        await asyncio.sleep(60)
+
+    bench.archive.before = hang
+    assert isinstance((await bench.decide()), Ignore)
+    assert not bench.evaluator.child_check._continued
+
+
 async def test_document_is_read_back_again_after_15_minutes_however_often_attempts_are_cut_off(bench):
     bench.put(*(child(f"{number:02}") for number in range(40)), at=LONG_AGO)
     answering_slowly(bench)
