@@ -33,12 +33,14 @@ class SigningKeys:
         """Parse keys that are separated by commas or white space.
 
         Raises:
-            ValueError: There is none, or one is too short. The message has no part of a key.
+            ValueError: There is none, or one is too short or no text. The message has no part of a key.
         """
         keys = tuple(text.replace(",", " ").split())
         if not keys:
             raise ValueError("expected keys, separated by commas")
         for place, key in enumerate(keys, start=1):
+            if not _is_text(key):
+                raise ValueError(f"expected keys in UTF-8, got other bytes in key {place} of {len(keys)}")
             if len(key) < SIGNING_KEY_CHARACTERS_MIN:
                 raise ValueError(
                     f"expected keys of at least {SIGNING_KEY_CHARACTERS_MIN} random characters, separated by commas, "
@@ -83,6 +85,11 @@ def split_signature(line: bytes) -> tuple[bytes, str]:
     """Return the line as it was before it was signed, and its signature; empty if it has none."""
     found = _SIGNATURE.search(line)
     return (line[: found.start()] + b"}", found[1].decode()) if found else (line, "")
+
+
+def _is_text(key: str) -> bool:
+    """Return whether a value of the environment is UTF-8: Python keeps each other byte as a lone surrogate."""
+    return not any("\ud800" <= character <= "\udfff" for character in key)
 
 
 def _compute(key: bytes, path: str, line: bytes) -> str:

@@ -58,9 +58,10 @@ def test_keys_are_rotated_without_a_document_that_no_process_can_read():
         (" , ", "expected keys, separated by commas"),
         ("secret", "at least 32 random characters, separated by commas, got 6 characters in key 1 of 1"),
         (f"{OLD},secret", "got 6 characters in key 2 of 2"),
+        (f"{OLD},secret{NEW}\udcff", "^expected keys in UTF-8, got other bytes in key 2 of 2$"),
     ],
 )
-def test_short_key_is_an_error_that_does_not_show_it(text, problem):
+def test_wrong_key_is_an_error_that_does_not_show_it(text, problem):
     with pytest.raises(ValueError, match=problem) as caught:
         SigningKeys.parse(text)
     assert "secret" not in str(caught.value)
