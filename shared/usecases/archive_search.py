@@ -158,12 +158,14 @@ class Chosen:
         versions: How many resource versions of the same object are stored.
         twins: The other documents of the same resource version of the same object that fit: all but one of them
             have to be damaged.
+        rest: The documents of other versions and objects of the name that fit, the newest first.
     """
 
     stored: Stored
     others: Sequence[Stored] = ()
     versions: int = 1
     twins: Sequence[Stored] = ()
+    rest: Sequence[Stored] = ()
 
     def describe_others(self) -> str:
         """Say that the archive has several objects of the name; empty if it has one."""
@@ -203,9 +205,9 @@ def choose(found: Sequence[Stored], wanted: Wanted, *, what: str) -> Chosen:
         if one.key.uid != first.key.uid:
             others.setdefault(one.key.uid, one)
     versions = sum(one.key.uid == first.key.uid for one in found)
-    state = first.key.uid, first.key.resource_version
-    twins = [one for one in fitting[1:] if (one.key.uid, one.key.resource_version) == state]
-    return Chosen(first, tuple(others.values()), versions, twins)
+    twins = [one for one in fitting[1:] if one.key.version == first.key.version]
+    rest = [one for one in fitting if one.key.version != first.key.version]
+    return Chosen(first, tuple(others.values()), versions, twins, rest)
 
 
 def _describe_misfit(found: Sequence[Stored], wanted: Wanted) -> str:
@@ -224,5 +226,4 @@ def _describe_misfit(found: Sequence[Stored], wanted: Wanted) -> str:
 
 
 def _name_of_kind(key: ArchiveKey) -> str:
-    group = key.api_version.rpartition("/")[0]
-    return f"{key.kind}.{group}" if group else key.kind
+    return f"{key.kind}.{key.group}" if key.group else key.kind

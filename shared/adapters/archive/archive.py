@@ -18,7 +18,7 @@ from shared.adapters.archive.store import FileStore
 from shared.core.archive.document import DOCUMENT_BYTES_MAX, Document
 from shared.core.archive.identity import MARKER, MARKER_BYTES_MAX, Marker
 from shared.core.archive.layout import LAYOUT, ArchiveKey, is_log, parse_key, unquote_part
-from shared.core.archive.signature import UNSIGNED, SigningKeys
+from shared.core.archive.signature import UNSIGNED, SignatureError, SigningKeys
 from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.ports.archive import Stored, StoredFile
 from shared.usecases.byte_gate import READ_BYTES_MAX, ByteGate
@@ -32,10 +32,8 @@ SMALL_BODY_BYTES = 256 * 1024
 _COPIES = 3  # of a document while it is decompressed and parsed: the window, the pieces or the parts, and the whole
 _INLINE_BYTES_MAX = 256 * 1024  # compressing that takes about 0.2 ms; more is done in a thread
 _OVERHEAD = 64 * 1024  # what a frame of zstd may add to data that it cannot compress
-_FIX = (
-    "if the object still exists, it is archived again before it is deleted; if not, this is the only copy: restore the "
-    "file from a backup of the store"
-)
+_ARCHIVED_AGAIN = "if the object still exists, it is archived again before it is deleted"
+_FIX = f"{_ARCHIVED_AGAIN}; if not, this is the only copy: restore the file from a backup of the store"
 
 _log = logging.getLogger("ttl")
 
@@ -54,7 +52,7 @@ class StoreArchive:
     def __init__(
         self, name: str, store: FileStore, reads: ByteGate | None = None, keys: SigningKeys = UNSIGNED
     ) -> None:
-        self._name, self._store, self._keys = name, store, keys
+        self._name, self._store, self._keys, self._is_warned = name, store, keys, False
         self._reads = reads or ByteGate(READ_BYTES_MAX)
         # Each archive has its own gate for bodies, so that a store that hangs delays no other archive.
         self._bodies = ByteGate(BODIES_BYTES_MAX)
@@ -133,10 +131,14 @@ class StoreArchive:
             document, digest = await self._read(key.path)
         except KeyError:
             raise self._absent(key.path) from None
+        except SignatureError as error:
+            raise self._damaged(key.path, str(error), _ARCHIVED_AGAIN) from None
         except (CodecError, ValueError) as error:
             raise self._damaged(key.path, str(error).partition("\n")[0]) from None
         if digest != key.digest:
             raise self._damaged(key.path, f"its digest is {digest}, expected {key.digest}")
+        if document.is_signed and not self._keys:
+            self._warn_unchecked(key.path)
         return document
 
     async def _read(self, path: str) -> tuple[Document, str]:
@@ -244,9 +246,20 @@ class StoreArchive:
     def _absent(self, path: str) -> AbsentDocumentError:
         return AbsentDocumentError(f"archive {self._name}: nothing is stored at {self._store.location(path)}")
 
-    def _damaged(self, path: str, problem: str) -> DamagedDocumentError:
+    def _damaged(self, path: str, problem: str, fix: str = _FIX) -> DamagedDocumentError:
         where = self._store.location(path)
-        return DamagedDocumentError(f"archive {self._name}: {where} is damaged: {problem}; {_FIX}")
+        return DamagedDocumentError(f"archive {self._name}: {where} is damaged: {problem}; {fix}")
+
+    def _warn_unchecked(self, path: str) -> None:
+        """Say once that other processes sign the documents: this one would accept those of another writer."""
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning(
+                "archive %s: %s is signed, but this process has no TTL_ARCHIVE_KEYS: it checks no signature, and "
+                "accepts documents that another writer has stored; set the same keys as in the process that archives",
+                self._name,
+                self._store.location(path),
+            )
 
 
 def _parse(body: bytes, path: str, keys: SigningKeys) -> tuple[Document, str]:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +16,16 @@ from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import describe_rivals, find_damage
 from shared.core.objects import format_instant, get_text, list_mappings, printable, ref_of
-from shared.errors import DamagedDocumentError, TtlError
+from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
 from shared.ports.archive import Archive, SignedArchive, Stored
 from shared.usecases.archive_search import Chosen
 
 CHILDREN_BYTES_MAX = 256 * 1024 * 1024
 """Maximum number of bytes of the children of one object that a command has in memory at once."""
+
+OTHERS_READ_MAX = 100
+"""Documents that are read to find another version, if the one that is asked for is damaged."""
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _OTHER_NUMBER = re.compile(
@@ -68,31 +72,46 @@ async def read_chosen(archive: Archive, chosen: Chosen) -> tuple[Chosen, Documen
 
     Raises:
         TtlError: It cannot be read, all documents of the version are damaged, or several are not and differ, so that
-            one may be forged. If they are signed, none is.
+            one may be forged. If they are signed, none is: then the first is read, and a note names the others.
     """
     is_signed = isinstance(archive, SignedArchive) and archive.is_signed
     damaged: list[DamagedDocumentError] = []
     good: tuple[Stored, Document] | None = None
     documents = (chosen.stored, *chosen.twins)
     for place, one in enumerate(documents):
-        if good is not None and (is_signed or one.key.digest == good[0].key.digest):
+        if good is not None and one.key.digest == good[0].key.digest:
             continue
         try:
             document = await _read(archive, one.key)
         except DamagedDocumentError as error:
             damaged.append(error)
             continue
-        if good is not None:
-            rivals = [good[0].location, *(other.location for other in documents[place:])]
-            raise DamagedDocumentError(f"archive {archive.name}: {describe_rivals(one.key, rivals)}")
-        good = one, document
+        if good is None:
+            good = one, document
+        elif is_signed:
+            rivals = describe_rivals(one.key, [good[0].location, one.location], are_signed=True)
+            inform(printable(f"note: {rivals}; this is {good[0].location}"))
+            break
+        else:
+            rivals = describe_rivals(one.key, [good[0].location, *(other.location for other in documents[place:])])
+            raise DamagedDocumentError(f"archive {archive.name}: {rivals}")
     if good is None:
-        raise damaged[0]
+        raise DamagedDocumentError(f"{damaged[0]}{await _advise_other(archive, chosen)}")
     stored, document = good
     if stored is not chosen.stored:
         read = f"this is another document of the same version: {stored.location}"
         inform(printable(f"note: {chosen.stored.location} is damaged (see `archive verify`); {read}"))
     return replace(chosen, stored=stored), document
+
+
+async def _advise_other(archive: Archive, chosen: Chosen) -> str:
+    """Name the newest undamaged version of the name: a writer to the archive can store any number of newer ones."""
+    for one in chosen.rest[:OTHERS_READ_MAX]:
+        with suppress(AbsentDocumentError, DamagedDocumentError):
+            await _read(archive, one.key)
+            version = f"--uid {one.key.uid} --resource-version {one.key.resource_version}"
+            return f"; the newest undamaged version was archived {format_instant(one.stored_at)}: set {version}"
+    return ""
 
 
 async def _read(archive: Archive, key: ArchiveKey) -> Document:

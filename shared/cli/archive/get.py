@@ -66,7 +66,8 @@ async def get(
 
     The newest resource version is printed; standard error names it, and says when it was archived, by the clock of the
     store. If several objects of the name are archived, the newest is printed, and standard error has the uids of the
-    others. If several documents of the same version differ, none is printed unless --digest names it.
+    others. If several documents of the same version differ, none is printed unless --digest names it
+    or they are signed.
     """
     split_target(target)
     source = await open_source(options)

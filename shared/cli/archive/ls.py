@@ -83,5 +83,5 @@ def stored_as_json(one: Stored) -> dict[str, Any]:
 
 def name_of_stored(one: Stored) -> str:
     """Return the name of an object as kubectl prints it: `job.batch/build-42`."""
-    group = one.key.api_version.rpartition("/")[0]
+    group = one.key.group
     return f"{one.key.kind.lower()}{'.' if group else ''}{group}/{one.key.name}"

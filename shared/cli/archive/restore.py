@@ -85,8 +85,8 @@ async def restore(
     are removed until then. The API server checks all objects before the first is created. If it refuses one, the error
     names the fields that --leave-out can leave out. An object of another cluster is rejected unless --cluster names
     that cluster with its id (NAME.ID), or you confirm it on a terminal. If several documents of the same version
-    differ, nothing is restored unless --digest names one. The printed time of the archiving is that of `archive ls`, by
-    the clock of the store.
+    differ, nothing is restored unless --digest names one or they are signed. The printed time of the archiving is that
+    of `archive ls`, by the clock of the store.
     """
     if suspended and yes_run_again:
         raise click.UsageError("expected either --suspended or --yes-run-again, got both")

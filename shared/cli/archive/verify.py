@@ -33,8 +33,8 @@ async def verify(
 
     The arguments select objects as in `archive ls`. The exit code is 1 if a document is damaged. Damaged documents are
     not deleted. If the object still exists, it is archived again before it is deleted. If not, this is the only copy:
-    restore the file from a backup of the store. Several documents of the same version that differ count as damaged:
-    another writer may have stored one of them.
+    restore the file from a backup of the store. Several documents of the same version that differ count as damaged,
+    unless they are signed: another writer may have stored one of them.
     """
     words = check_selection(target, options, all_namespaces=all_namespaces)
     source = await open_source(options)

@@ -7,7 +7,7 @@ a part of the digest: several archivers may store one version at different times
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.layout import container_of, parse_key
-from shared.core.archive.signature import UNSIGNED, SigningKeys
+from shared.core.archive.signature import UNSIGNED, SignatureError, SigningKeys, has_signature
 from shared.core.jsontext import check_json, parse_json
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
 
@@ -115,10 +115,12 @@ class Document:
     Attributes:
         record: The line about the archiving.
         text: The object as canonical JSON.
+        is_signed: Whether it was read with a signature, which was checked only if there are keys.
     """
 
     record: Record
     text: bytes
+    is_signed: bool = field(default=False, compare=False)
 
     @property
     def digest(self) -> str:
@@ -160,7 +162,8 @@ class Document:
             keys: One of them has to have signed the document; without any, no signature is checked.
 
         Raises:
-            ValueError: The data has another form, a part of it is larger than its limit, or the signature is wrong.
+            SignatureError: The signature is wrong, or there is none.
+            ValueError: The data has another form, or a part of it is larger than its limit.
         """
         end = data.find(b"\n")
         if end < 0:
@@ -168,9 +171,9 @@ class Document:
         _check_sizes(end, len(data) - end - 1)
         line = data[:end]
         if problem := keys.find_problem(path, line):
-            raise ValueError(problem)
+            raise SignatureError(problem)
         check_json(line)
-        return cls(Record.model_validate_json(line), data[end + 1 :])
+        return cls(Record.model_validate_json(line), data[end + 1 :], has_signature(line))
 
 
 def _check_sizes(record: int, text: int) -> None:

@@ -64,8 +64,16 @@ class ArchiveKey:
 
     @property
     def version(self) -> tuple[str, ...]:
-        """What is stored, without its content: `archive` stores one digest for it."""
-        return self.api_version, self.kind, self.namespace, self.name, self.uid, self.resource_version
+        """What is stored, without its content: `archive` stores one digest for it.
+
+        The API server has one object under all versions of its API, so the API group stands for them.
+        """
+        return self.group, self.kind, self.namespace, self.name, self.uid, self.resource_version
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
 
     @property
     def path(self) -> str:

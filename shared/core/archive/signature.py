@@ -18,6 +18,10 @@ _PURPOSE = b"ttl-after-finished archive document 1\n"
 _SIGNATURE = re.compile(rb',"signature":"([0-9a-f]{64})"\}\Z')
 
 
+class SignatureError(ValueError):
+    """A document has no signature of one of the keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class SigningKeys:
     """The keys by which documents are signed and checked.
@@ -79,6 +83,11 @@ class SigningKeys:
 
 UNSIGNED = SigningKeys()
 """No keys: nothing is signed or checked."""
+
+
+def has_signature(line: bytes) -> bool:
+    """Return whether a line about the archiving ends with a signature, of whatever key."""
+    return _SIGNATURE.search(line) is not None
 
 
 def split_signature(line: bytes) -> tuple[bytes, str]:

@@ -10,21 +10,26 @@ from shared.core.jsontext import JsonLimitError
 from shared.core.objects import get_text, ref_of
 
 _SHOWN_MAX = 5  # documents of one version, in a message
+_HARMLESS = (
+    "the object was read in another API version, with upgraded defaults, or with another `secrets` of the archive"
+)
 
 
-def describe_rivals(key: ArchiveKey, locations: Sequence[str]) -> str:
+def describe_rivals(key: ArchiveKey, locations: Sequence[str], *, are_signed: bool = False) -> str:
     """Say that the archive has several undamaged documents of one version: only one of them can be the object.
 
     Args:
         key: The key of one of them.
         locations: Where all of them are.
+        are_signed: Whether all of them have a valid signature.
     """
+    cause = "" if are_signed else "another writer may have stored one of them, or "
     more = f" and {len(locations) - _SHOWN_MAX} more" if len(locations) > _SHOWN_MAX else ""
     return (
         f"{len(locations)} documents of {key.kind} {key.namespace}{'/' if key.namespace else ''}{key.name}, uid "
         f"{key.uid}, resource version {key.resource_version} differ: {', '.join(locations[:_SHOWN_MAX])}{more}; "
-        "another writer may have stored one of them, or the API server was upgraded in between; `archive get` with "
-        "--digest prints each: the digest is the part of its name before .json.zst"
+        f"{cause}{_HARMLESS}; `archive get` with --digest prints each: the digest is the part of its name before "
+        ".json.zst"
     )
 
 

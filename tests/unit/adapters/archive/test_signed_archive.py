@@ -59,6 +59,19 @@ async def test_large_document_is_signed_too(opened):
         await opened("z" * 32).read(key)
 
 
+async def test_process_without_keys_says_once_that_others_sign(opened, caplog):
+    key, document = make()
+    await opened().put(key, document)
+    await opened(KEY).read((await opened(KEY).put(key, document, replaces=True)).key)
+    assert not caplog.records
+
+    archive = opened()
+    assert [await archive.read(key) for _ in range(2)] == [document] * 2
+
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "is signed, but this process has no TTL_ARCHIVE_KEYS: it checks no signature" in said
+
+
 async def test_verify_counts_only_the_forged_document_of_one_version(opened):
     obj = make_object()
     ours, forged = (make_document(one) for one in (obj, obj | {"spec": {"hostPID": True}}))

@@ -17,6 +17,7 @@ from shared.cli.archive import source
 from shared.cli.main import main
 from shared.core.archive.document import OBJECT_BYTES_MAX, Document, Record, canonical, digest_of
 from shared.core.jsontext import JSON_VALUES_MAX
+from shared.core.objects import format_instant
 from shared.errors import TryLaterError
 from tests.builders import NOW, having, job
 from tests.listed_archives import ListedArchive, key_of
@@ -76,10 +77,14 @@ def test_verify_fails_if_a_document_is_damaged(run: Run, store: Callable[..., Pa
     assert (reported["name"], "damaged" in reported["problem"]) == ("build-42", True)
 
 
-def test_verify_counts_and_names_both_documents_of_one_version(run: Run, store: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(("field", "value"), [("spec.template.spec.hostPID", True), ("apiVersion", "batch/v2")])
+def test_verify_counts_and_names_both_documents_of_one_version(
+    run: Run, store: Callable[..., Path], field: str, value: Any
+) -> None:
     """One of them may be forged: the right digest of another object is no proof."""
     store(job(name="whole"))
-    ours, forged = store(job()), store(having(job(), "spec.template.spec.hostPID", value=True))
+    ours, forged = store(job()), store(having(job(), field, value))
+    assert "differ" in run("get", "job/build-42", "-n", "ci").stderr
     result = run("verify", "-n", "ci")
     assert result.exit_code == 1
     *problems, summary = result.stdout.splitlines()
@@ -95,11 +100,12 @@ def test_verify_counts_and_names_both_documents_of_one_version(run: Run, store: 
 def test_get_and_verify_use_the_signed_document_beside_a_forged_one(
     run: Run, store: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forged = store(having(job(), "spec.template.spec.hostPID", value=True))
+    forged_job = having(job(), "spec.template.spec.hostPID", value=True)
+    forged = store(forged_job)
     monkeypatch.setenv("TTL_ARCHIVE_KEYS", "k" * 32)
     document = Document(Record(archived_at=NOW), canonical(job()))
     key = key_of(job(), document.digest, cluster="default", day=NOW.date())
-    asyncio.run(open_archive("main", f"file://{folder}").put(key, document))
+    stored_at = format_instant(asyncio.run(open_archive("main", f"file://{folder}").put(key, document)).stored_at)
 
     verified, got = run("verify", "-n", "ci"), run("get", "job/build-42", "-n", "ci")
 
@@ -107,11 +113,44 @@ def test_get_and_verify_use_the_signed_document_beside_a_forged_one(
     assert verified.stdout.splitlines()[-1] == "2 documents verified, 1 damaged"
     assert f"{forged.name} is damaged: it has no signature" in verified.stdout
     assert (got.exit_code, yaml.safe_load(got.stdout)) == (0, job()), got.stderr
+
+    monkeypatch.delenv("TTL_ARCHIVE_KEYS")
+    newer = store(having(forged_job, "metadata.resourceVersion", "99999"))
+    monkeypatch.setenv("TTL_ARCHIVE_KEYS", "k" * 32)
+    refused = run("get", "job/build-42", "-n", "ci")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert f"{newer.name} is damaged: it has no signature" in refused.stderr
+    assert "only copy" not in refused.stderr
+    words = ("--uid", "6f1f8a52-0c7e-4c53-9f0e-0d9a3c1b7e11", "--resource-version", "1042")
+    assert f"the newest undamaged version was archived {stored_at}: set {' '.join(words)}" in refused.stderr
+    assert yaml.safe_load(run("get", "job/build-42", "-n", "ci", *words).stdout) == job()
+
     monkeypatch.setenv("TTL_ARCHIVE_KEYS", "secret")
     result = run("get", "job/build-42", "-n", "ci")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "TTL_ARCHIVE_KEYS: expected keys of at least 32 random characters" in result.stderr
     assert "secret" not in result.stderr
+
+
+def test_get_prints_one_of_two_signed_documents_of_one_version_and_names_both(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTL_ARCHIVE_KEYS", "k" * 32)
+    archive = open_archive("main", f"file://{folder}")
+    locations = {}
+    for obj in (job(), having(job(), "apiVersion", "batch/v2")):
+        document = Document(Record(archived_at=NOW), canonical(obj))
+        key = key_of(obj, document.digest, cluster="default", day=NOW.date())
+        locations[obj["apiVersion"]] = asyncio.run(archive.put(key, document)).location
+
+    got = run("get", "job/build-42", "-n", "ci")
+
+    assert got.exit_code == 0, got.stderr
+    assert f"; this is {locations[yaml.safe_load(got.stdout)['apiVersion']]}\n" in got.stderr
+    assert "note: 2 documents of Job ci/build-42" in got.stderr
+    assert "differ" in got.stderr
+    assert "another writer" not in got.stderr
+    assert run("verify", "-n", "ci").exit_code == 0
 
 
 @pytest.mark.parametrize(
