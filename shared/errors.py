@@ -4,6 +4,8 @@ The HTTP status of a function's answer follows from the class: a 4xx for EventEr
 with Retry-After for TryLaterError.
 """
 
+from typing import Any
+
 
 class TtlError(Exception):
     """The base of all errors that this project raises on purpose; the message is one sentence for people."""
@@ -47,6 +49,18 @@ class AbsentDocumentError(PermanentError):
 
 class DamagedDocumentError(PermanentError):
     """A stored document is not what was archived: its digest or its form is wrong."""
+
+
+class UnsignedDocumentError(DamagedDocumentError):
+    """A stored document has no valid signature, and nothing else is wrong with it.
+
+    Attributes:
+        record: Its `Record`. A client that may write to the store may have written it, so nothing in it is a proof.
+    """
+
+    def __init__(self, problem: str, record: Any = None) -> None:
+        super().__init__(problem)
+        self.record = record
 
 
 class TryLaterError(TtlError):

@@ -11,16 +11,17 @@ from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.copies import ArchiveCopy, copy_of
-from shared.core.archive.document import Document, Record
+from shared.core.archive.document import Document, Record, SignatureError
 from shared.core.archive.layout import ArchiveKey, parse_key, unquote_part
+from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
-from shared.errors import AbsentDocumentError, DamagedDocumentError
+from shared.errors import AbsentDocumentError, DamagedDocumentError, UnsignedDocumentError
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports import Archive, Cluster, Stored
 from shared.ports.archive import StoredFile
-from tests.builders import JOB, NOW, shipped_kinds
+from tests.builders import JOB, NOW, not_none, shipped_kinds
 
 CLUSTER = ArchiveCluster("east", "0a1b2c3d-0000-4000-8000-00000000000e")
 """The cluster in the keys."""
@@ -39,6 +40,7 @@ class FakeArchive:
         failure: Raised by every call.
         failures: Raised by the calls of one name.
         before: Awaited before each call, with its name.
+        keys: The keys of the process that uses it; a test changes them as if the process was started again.
     """
 
     name: str = "main"
@@ -49,6 +51,7 @@ class FakeArchive:
     failures: dict[str, Exception] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     before: Callable[[str], Any] | None = None
+    keys: SigningKeys = UNSIGNED
 
     async def _call(self, name: str) -> None:
         self.calls[name] += 1
@@ -60,7 +63,7 @@ class FakeArchive:
     async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         await self._call("put")
         if replaces or key.path not in self.documents:
-            self.documents[key.path] = document.to_bytes(), self.now()
+            self.documents[key.path] = document.to_bytes(key.path, self.keys), self.now()
         return self._stored(key)
 
     async def find(self, key: ArchiveKey) -> Stored | None:
@@ -72,7 +75,9 @@ class FakeArchive:
         if key.path not in self.documents:
             raise AbsentDocumentError(f"{key.path} is not stored")
         try:
-            document = Document.parse(self.documents[key.path][0])
+            document = Document.parse(self.documents[key.path][0], key.path, self.keys)
+        except SignatureError as error:
+            raise UnsignedDocumentError(f"{key.path}: {error}", not_none(error.document).record) from None
         except ValueError as error:
             raise DamagedDocumentError(f"{key.path}: {error}") from None
         if document.digest != key.digest:

@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from shared.core.archive.cluster import is_former_part
 from shared.core.archive.copies import ArchiveCopy
@@ -45,7 +46,7 @@ class FormerDocuments:
     _listing: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def adopt(
-        self, archive: Archive, copied: ArchiveCopy, found: Found | None, *, secrets: bool = False
+        self, archive: Archive, copied: ArchiveCopy, found: Found | None, *, now: datetime, secrets: bool = False
     ) -> Found | None:
         """Copy the document of a version of an object, its children and its logs to their present keys.
 
@@ -56,6 +57,7 @@ class FormerDocuments:
             archive: The archive.
             copied: The version of the object.
             found: What is stored under its present key.
+            now: The present, by the clock of this process.
             secrets: Whether the data of Secrets is stored.
 
         Returns:
@@ -66,17 +68,21 @@ class FormerDocuments:
         """
         if isinstance(archive, ConfirmingArchive):
             return found
-        record = None if found is None else _own_record(found)
+        is_valid = found is None or found.is_valid
+        record = _own_record(found) if found is not None and is_valid else None
         was_moved = False
         for part in await self._parts(archive, copied):
             former = replace(copied.key, cluster=part)
             document = await _read(archive, former, copied.cluster_id)
             if document is not None:
-                moved = await _Move(archive, former, copied, self.gate, secrets=secrets).move(document.record)
+                moved = await _Move(archive, former, copied, self.gate, now, secrets=secrets).move(document.record)
                 record, was_moved = moved if record is None else record.joined(moved), True
         if record is None or not was_moved:
             return found
-        update = {"redacted": copied.is_redacted, "cluster_id": copied.cluster_id}
+        if found is not None and not is_valid:
+            record = found.joined_to(record)
+        archived_at = max(record.archived_at, now)
+        update = {"archived_at": archived_at, "redacted": copied.is_redacted, "cluster_id": copied.cluster_id}
         record = record.model_copy(update=update)
         await archive.put(copied.key, Document(record, copied.text), replaces=found is not None)
         return await look_up(archive, copied.key)
@@ -101,6 +107,7 @@ class _Move:
     former: ArchiveKey
     copied: ArchiveCopy
     gate: ByteGate
+    now: datetime
     secrets: bool = False
     _moved: dict[str, str] = field(default_factory=dict)
 
@@ -154,10 +161,16 @@ class _Move:
         present = replace(former, cluster=self.copied.key.cluster, digest=digest_of(text))
         self._moved[path] = present.path
         known = await look_up(self.archive, present)
-        if known is None or known.record is None or not known.record.is_of(known.stored.archive_id):
+        record = known.record if known is not None and known.is_valid else None
+        if known is None or record is None or not record.is_of(known.stored.archive_id):
             record = await replace(self, former=former).move(document.record)
-            redacted = record.redacted or text != document.text
-            update = {"redacted": redacted, "cluster_id": self.copied.cluster_id}
+            if known is not None and not known.is_valid:
+                record = known.joined_to(record)
+            update = {
+                "archived_at": max(record.archived_at, self.now),
+                "redacted": record.redacted or text != document.text,
+                "cluster_id": self.copied.cluster_id,
+            }
             await self.archive.put(
                 present, Document(record.model_copy(update=update), text), replaces=known is not None
             )

@@ -1,15 +1,18 @@
 """Look up what an archive holds of one version of an object, and whether that is what is wanted now."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from shared.core.archive.acknowledgement import find_acknowledged_at
+from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX, find_acknowledged_at
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.document import Record
 from shared.core.archive.layout import ArchiveKey
-from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError
+from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, UnsignedDocumentError
 from shared.ports import Archive, ConfirmingArchive, Stored
+
+REPLACED_AFTER = timedelta(hours=1)
+"""How long a document whose time in the archive is ahead is waited for, by its record, before it is stored again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +22,34 @@ class Found:
     Attributes:
         stored: Where it is, and when the store accepted it.
         record: Its line about the archiving; None if the document is damaged.
+        is_valid: Whether its signature counts, or none is wanted. If not, another writer may have written the record.
     """
 
     stored: Stored
     record: Record | None
+    is_valid: bool = True
 
     def whole_record(self, archiving: Archiving, *, now: datetime) -> Record | None:
-        """Its record if it has everything that is wanted, and if its times count; None if it has to be replaced."""
+        """Its record if it has everything that is wanted; None if it has to be replaced.
+
+        A document whose times are ahead may count soon. So it is replaced only if it is old, or if its own record is
+        ahead: otherwise each sweep would store it again, with a new time that is ahead as well.
+        """
         record = self.record
-        if record is None or not record.is_of(self.stored.archive_id):
+        if record is None or not self.is_valid or not record.is_of(self.stored.archive_id):
             return None
         try:
             find_acknowledged_at(self.stored.stored_at, archived_at=record.archived_at, now=now)
         except ValueError:
-            return None
+            if not now - REPLACED_AFTER <= record.archived_at <= now + CLOCK_DIFFERENCE_MAX:
+                return None
         return record if record.has_all_of(archiving) else None
+
+    def joined_to(self, record: Record) -> Record:
+        """A record that replaces it, with the children and logs that it names: they may not exist any more."""
+        if self.record is None:
+            return record
+        return record.joined(self.record, unsigned=None if self.is_valid else self.stored.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +76,8 @@ class AcknowledgedCopy:
 async def look_up(archive: Archive, key: ArchiveKey) -> Found | None:
     """Find and read the document under a key; None if nothing is stored, or if the archive shows no documents.
 
-    A damaged document stays until it is replaced: another archiver may have replaced it meanwhile.
+    A damaged document stays until it is replaced: another archiver may have replaced it meanwhile. One whose only fault
+    is its signature still names children and logs.
 
     Raises:
         TtlError: See the port `Archive`.
@@ -74,6 +91,8 @@ async def look_up(archive: Archive, key: ArchiveKey) -> Found | None:
         return Found(stored, (await archive.read(key)).record)
     except AbsentDocumentError:
         return None
+    except UnsignedDocumentError as error:
+        return Found(stored, error.record, is_valid=False)
     except DamagedDocumentError:
         return Found(stored, None)
 

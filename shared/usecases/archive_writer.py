@@ -112,7 +112,7 @@ class ArchiveWriter:
         found = await look_up(archive, copied.key) if order.may_be_stored else None
         if order.may_be_stored and (known := await self._acknowledged(archive, copied, found, order)):
             return known
-        if former := await self._former.adopt(archive, copied, found, secrets=order.destination.secrets):
+        if former := await self._adopt(archive, copied, found, order):
             found = former
             if known := await self._acknowledged(archive, copied, found, order):
                 return known
@@ -125,8 +125,8 @@ class ArchiveWriter:
         # The children and logs may have taken minutes, and the grace counts from now.
         wanted["archived_at"] = order.record.archived_at + elapsed()
         record = order.record.model_copy(update=wanted | stored_with)
-        if found is not None and found.record is not None:
-            record = record.joined(found.record)
+        if found is not None:
+            record = found.joined_to(record)
         stored, at = await self._put(archive, copied, record, replaces=found is not None)
         return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
 
@@ -151,7 +151,7 @@ class ArchiveWriter:
             found = await look_up(archive, copied.key)
             now = self.archives.now()
             if found is None or found.whole_record(order.of_child(), now=now) is None:
-                found = await self._former.adopt(archive, copied, found, secrets=order.destination.secrets)
+                found = await self._adopt(archive, copied, found, order)
             is_known = found is not None and order.lasts(found.stored)
             known = found.whole_record(order.of_child(), now=now) if found is not None and is_known else None
             if known is not None:
@@ -169,8 +169,8 @@ class ArchiveWriter:
                 parent=parent,
                 **logs.as_record(),
             )
-            if found is not None and found.record is not None:
-                record = record.joined(found.record)
+            if found is not None:
+                record = found.joined_to(record)
             await self._put(archive, copied, record, replaces=found is not None)
             keys.append(copied.key.path)
             stored.add(logs)
@@ -178,6 +178,12 @@ class ArchiveWriter:
         async with aclosing(self._find_children(snapshot.ref, rule, order, cluster)) as found:
             await _for_each(found, write, self.gates.children)
         return stored
+
+    async def _adopt(
+        self, archive: Archive, copied: ArchiveCopy, found: Found | None, order: ArchiveOrder
+    ) -> Found | None:
+        secrets = order.destination.secrets
+        return await self._former.adopt(archive, copied, found, now=self.archives.now(), secrets=secrets)
 
     async def _acknowledged(
         self, archive: Archive, copied: ArchiveCopy, found: Found | None, order: ArchiveOrder
@@ -192,7 +198,10 @@ class ArchiveWriter:
         Raises:
             TtlError: See the port `Archive`; or the clock of the archive is too far ahead.
         """
-        record = record.model_copy(update={"redacted": copied.is_redacted, "cluster_id": copied.cluster_id})
+        # If the clocks of the API server and of the archive are both behind, the grace counts from our own.
+        archived_at = max(record.archived_at, self.archives.now())
+        update = {"archived_at": archived_at, "redacted": copied.is_redacted, "cluster_id": copied.cluster_id}
+        record = record.model_copy(update=update)
         stored = await archive.put(copied.key, Document(record, copied.text), replaces=replaces)
         return stored, acknowledged_at(archive, stored, archived_at=record.archived_at, now=self.archives.now())
 

@@ -1,5 +1,6 @@
 """Archive before delete on a real kube-apiserver with the real Job controller, through `run` as a user starts it."""
 
+import asyncio
 import http.server
 import json
 import os
@@ -8,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from backports import zstd
 
+from shared.adapters.archive.open_archive import open_archive
 from shared.core.archive.document import Document, canonical, digest_of
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
 from shared.core.objects import parse_instant
@@ -189,6 +192,8 @@ def test_document_with_a_time_in_the_future_keeps_the_job_with_a_warning_until_i
     cluster.finish("ahead")
     ((key, document),) = cluster.await_stored("ahead")
     run.stop()
+    old = document.record.model_copy(update={"archived_at": document.record.archived_at - timedelta(hours=2)})
+    asyncio.run(open_archive("main", f"file://{cluster.folder}").put(key, replace(document, record=old), replaces=True))
     path, far = cluster.folder / key.path, datetime(2099, 1, 1, tzinfo=UTC).timestamp()
     os.utime(path, (far, far))
 

@@ -15,11 +15,17 @@ from shared.adapters.archive.codec import (
 )
 from shared.adapters.archive.probe import ProbeResult, probe_store
 from shared.adapters.archive.store import FileStore
-from shared.core.archive.document import DOCUMENT_BYTES_MAX, Document
+from shared.core.archive.document import DOCUMENT_BYTES_MAX, Document, SignatureError
 from shared.core.archive.identity import MARKER, MARKER_BYTES_MAX, Marker
 from shared.core.archive.layout import LAYOUT, ArchiveKey, is_log, parse_key, unquote_part
-from shared.core.archive.signature import UNSIGNED, SignatureError, SigningKeys
-from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, TryLaterError
+from shared.core.archive.signature import UNSIGNED, SigningKeys
+from shared.errors import (
+    AbsentDocumentError,
+    DamagedDocumentError,
+    PermanentError,
+    TryLaterError,
+    UnsignedDocumentError,
+)
 from shared.ports.archive import Stored, StoredFile
 from shared.usecases.byte_gate import READ_BYTES_MAX, ByteGate
 
@@ -128,7 +134,7 @@ class StoreArchive:
     async def read(self, key: ArchiveKey) -> Document:
         """Read a document and check its digest; see the port."""
         try:
-            document, digest = await self._read(key.path)
+            document, digest, unsigned = await self._read(key.path)
         except KeyError:
             raise self._absent(key.path) from None
         except SignatureError as error:
@@ -137,17 +143,21 @@ class StoreArchive:
             raise self._damaged(key.path, str(error).partition("\n")[0]) from None
         if digest != key.digest:
             raise self._damaged(key.path, f"its digest is {digest}, expected {key.digest}")
+        if unsigned:
+            raise UnsignedDocumentError(str(self._damaged(key.path, unsigned, _ARCHIVED_AGAIN)), document.record)
         if document.is_signed and not self._keys:
             self._warn_unchecked(key.path)
         return document
 
-    async def _read(self, path: str) -> tuple[Document, str]:
-        """Read a document with its digest; its size is checked before it is read, and before it is decompressed.
+    async def _read(self, path: str) -> tuple[Document, str, str]:
+        """Read a document with its digest, and with why its signature does not count.
+
+        Its size is checked before it is read, and before it is decompressed.
 
         Raises:
             KeyError: Nothing is stored under the path.
             CodecError: It cannot be decompressed, or has too many bytes.
-            ValueError: It is no document, or its signature is wrong.
+            ValueError: It is no document.
         """
         try:
             async with self._bodies.hold(SMALL_BODY_BYTES):
@@ -165,7 +175,7 @@ class StoreArchive:
                 f"archive {self._name}: {where} has more bytes than its size, or was replaced meanwhile"
             ) from None
 
-    async def _parse(self, path: str, body: bytes) -> tuple[Document, str]:
+    async def _parse(self, path: str, body: bytes) -> tuple[Document, str, str]:
         """Decompress and parse a document.
 
         After the gate is passed, the caller gets the document with no other task in between. So a caller that awaits
@@ -262,9 +272,15 @@ class StoreArchive:
             )
 
 
-def _parse(body: bytes, path: str, keys: SigningKeys) -> tuple[Document, str]:
-    document = Document.parse(decompress(body), path, keys)
-    return document, document.digest
+def _parse(body: bytes, path: str, keys: SigningKeys) -> tuple[Document, str, str]:
+    unsigned = ""
+    try:
+        document = Document.parse(decompress(body), path, keys)
+    except SignatureError as error:
+        if error.document is None:
+            raise
+        document, unsigned = error.document, str(error)
+    return document, document.digest, unsigned
 
 
 def _parse_key(path: str) -> ArchiveKey | None:

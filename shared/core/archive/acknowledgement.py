@@ -33,7 +33,7 @@ def find_acknowledged_at(
             minutes = CLOCK_DIFFERENCE_MAX // timedelta(minutes=1)
             raise ValueError(
                 f"{what}: expected an instant until now ({format_instant(now)}) or up to {minutes} minutes later, "
-                f"got {format_instant(at)}; correct the clock of the archive or that of this process: then the object "
-                "is archived again"
+                f"got {format_instant(at)}; correct the clock of the archive or that of this process: then it "
+                "counts, or the object is archived again"
             )
     return max(at for at in (stored_at, archived_at, finished_at) if at is not None)

@@ -7,6 +7,7 @@ a part of the digest: several archivers may store one version at different times
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
@@ -15,8 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 
 from shared.core.archive.archiving import Archiving
-from shared.core.archive.layout import container_of, parse_key
-from shared.core.archive.signature import UNSIGNED, SignatureError, SigningKeys, has_signature
+from shared.core.archive.layout import ArchiveKey, container_of, key_of_log, parse_key
+from shared.core.archive.signature import UNSIGNED, SigningKeys, has_signature
 from shared.core.jsontext import check_json, parse_json
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
 
@@ -41,7 +42,7 @@ class Record(BaseModel):
     """The line about the archiving of one resource version.
 
     Attributes:
-        archived_at: When the archiver stored it, by the clock of the API server.
+        archived_at: When the archiver stored it, by the clock of the API server or its own: by that which is ahead.
         finished_at: When the object finished; null if that is unknown, or if it is a child that has not finished.
         outcome: How the object ended: `succeeded`, `failed`, or null.
         due_at: When the object was due, as far as it was known.
@@ -84,26 +85,35 @@ class Record(BaseModel):
         """Return whether the archive with this id acknowledged it; each one did if the id of the archive is unknown."""
         return self.archive_id == archive_id or not archive_id
 
-    def joined(self, before: "Record") -> "Record":
+    def joined(self, before: "Record", *, unsigned: ArchiveKey | None = None) -> "Record":
         """This record with the children and logs that the record before it has, as far as it lacks them.
 
         They may not exist any more, so that they cannot be stored again. Of a child that has changed meanwhile, only
         the new version is named. If the object was archived for itself and is now stored as a child, what is known of
         its own archiving stays.
+
+        Args:
+            before: The record before it.
+            unsigned: The key of its document, if that has no valid signature, so that another writer may have written
+                the record before it. Then it only names children and logs that can belong to the object; each child is
+                checked for itself when it is read.
         """
-        own = ("rule", "due_at", "ttl_from", "parent") if self.parent and not before.parent else ()
+        is_own = self.parent and not before.parent and unsigned is None
+        own = ("rule", "due_at", "ttl_from", "parent") if is_own else ()
         uids = {parse_key(path).uid for path in self.children}
-        children = {*self.children, *(path for path in before.children if parse_key(path).uid not in uids)}
+        named = [path for path in before.children if unsigned is None or _can_belong(path, unsigned, parse_key)]
+        children = {*self.children, *(path for path in named if parse_key(path).uid not in uids)}
+        logs = {path for path in before.logs if unsigned is None or _can_belong(path, unsigned, key_of_log)}
         read = set(map(container_of, self.logs))
         problems = {name: problem for name, problem in before.log_problems.items() if name not in read}
         return self.model_copy(
             update={name: getattr(before, name) for name in own}
             | {
                 "children": tuple(sorted(children)),
-                "logs": tuple(sorted({*self.logs, *before.logs})),
+                "logs": tuple(sorted({*self.logs, *logs})),
                 "log_problems": problems | self.log_problems,
-                "with_children": self.with_children or before.with_children,
-                "with_logs": self.with_logs or before.with_logs,
+                "with_children": self.with_children or (before.with_children and unsigned is None),
+                "with_logs": self.with_logs or (before.with_logs and unsigned is None),
             }
         )
 
@@ -170,10 +180,38 @@ class Document:
             raise ValueError("expected a line about the archiving, and the object in the next line")
         _check_sizes(end, len(data) - end - 1)
         line = data[:end]
-        if problem := keys.find_problem(path, line):
-            raise SignatureError(problem)
-        check_json(line)
-        return cls(Record.model_validate_json(line), data[end + 1 :], has_signature(line))
+        problem = keys.find_problem(path, line)
+        try:
+            check_json(line)
+            document = cls(Record.model_validate_json(line), data[end + 1 :], has_signature(line))
+        except ValueError:
+            if problem:
+                raise SignatureError(problem) from None
+            raise
+        if problem:
+            raise SignatureError(problem, document)
+        return document
+
+
+class SignatureError(ValueError):
+    """A document has no signature of one of the keys.
+
+    Attributes:
+        document: The document, if it has the form of one; another writer may have stored it.
+    """
+
+    def __init__(self, problem: str, document: Document | None = None) -> None:
+        super().__init__(problem)
+        self.document = document
+
+
+def _can_belong(path: str, owner: ArchiveKey, parse: Callable[[str], ArchiveKey]) -> bool:
+    """Return whether a path is a key in the cluster and the namespace of an object."""
+    try:
+        key = parse(path)
+    except ValueError:
+        return False
+    return (key.cluster, key.namespace) == (owner.cluster, owner.namespace)
 
 
 def _check_sizes(record: int, text: int) -> None:

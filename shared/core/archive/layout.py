@@ -127,6 +127,11 @@ def parse_log_path(path: str) -> tuple[ArchiveKey, str]:
     return parse_key(stem + SUFFIX), unquote(container)
 
 
+def key_of_log(path: str) -> ArchiveKey:
+    """The key of the Pod of a log; see `parse_log_path`."""
+    return parse_log_path(path)[0]
+
+
 def container_of(path: str) -> str:
     """`POD/CONTAINER` of the path of a log; the path itself if it has another form."""
     try:

@@ -18,10 +18,6 @@ _PURPOSE = b"ttl-after-finished archive document 1\n"
 _SIGNATURE = re.compile(rb',"signature":"([0-9a-f]{64})"\}\Z')
 
 
-class SignatureError(ValueError):
-    """A document has no signature of one of the keys."""
-
-
 @dataclass(frozen=True, slots=True)
 class SigningKeys:
     """The keys by which documents are signed and checked.

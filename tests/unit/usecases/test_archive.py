@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.core.archive.document import Document
+from shared.core.archive.document import Document, Record
+from shared.core.archive.layout import parse_key
+from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.core.policy.policy import Policy
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
-from shared.errors import ForbiddenError, PermanentError, TryLaterError, UnreachableLogError
+from shared.errors import ForbiddenError, PermanentError, TryLaterError, UnreachableLogError, UnsignedDocumentError
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
@@ -202,6 +204,75 @@ class TestArchive:
         assert reason == "NotArchived"
         assert "until archive main has acknowledged this version of it: archive main: " in message
         assert bench.cluster.deleted == []
+
+    @pytest.mark.parametrize("before", [UNSIGNED, SigningKeys.parse("b" * 32)], ids=["first key", "another key"])
+    async def test_first_signed_document_names_the_children_and_logs_that_are_gone(self, before):
+        """The Pod of the Job is gone, but its files are still in the archive."""
+        bench = Bench(archiving(archive={"to": "main", "logs": True, "grace": "1h"}))
+        bench.archive.keys = before
+        bench.put(logging("a", UID, "the log\n"))
+        stored = bench.put()
+        await bench.store(stored)
+        key = copied_of(stored).key
+        unsigned = (await bench.archive.read(key)).record
+        bench.cluster.remove("a")
+        bench.archive.keys = SigningKeys.parse("a" * 32)
+        bench.clock.advance(7200)
+
+        (timer,) = (await bench.expire(stored)).timers
+        answer = await bench.archival.archive(timer)
+
+        assert isinstance(answer, ObjectArchived)
+        assert not_none(answer.timer).due_at == later(7200 + 3600)  # the grace counts from the signed document
+        record = (await bench.archive.read(key)).record
+        assert (len(record.children), len(record.logs)) == (1, 1)
+        assert (record.children, record.logs) == (unsigned.children, unsigned.logs)
+        with pytest.raises(UnsignedDocumentError):  # to read the child, a command needs no key, or the old one
+            await bench.archive.read(parse_key(record.children[0]))
+        bench.clock.at = not_none(answer.timer).due_at
+        assert isinstance(await bench.expire(stored), ObjectDeleted)
+
+    async def test_document_of_another_writer_acknowledges_nothing_when_it_is_replaced(self, bench):
+        """It claims an early time, a child of another namespace, and that all children were stored."""
+        bench.policy = archiving(archive={"to": "main", "grace": "1h", "children": False})
+        bench.archive.keys = SigningKeys.parse("a" * 32)
+        stored, copied = bench.put(), copied_of(DONE)
+        foreign = copied_of(having(child("a", UID), "metadata.namespace", "other"), POD).key.path
+        claims = {"with_children": True, "with_logs": True, "cluster_id": CLUSTER.id}
+        forged = Record(archived_at=ago(7200), children=("nonsense", foreign), logs=("../x",), **claims)
+        copied = copied_of(stored)
+        bench.archive.documents[copied.key.path] = Document(forged, copied.text).to_bytes(), ago(7200)
+
+        answer = await bench.store(stored, attempts=1)
+
+        assert (answer.archived_at, not_none(answer.timer).due_at) == (NOW, later(3600))
+        record = (await bench.archive.read(copied.key)).record
+        assert (record.children, record.logs) == ((), ())
+        assert (record.with_children, record.with_logs) == (False, False)
+
+    async def test_grace_counts_from_our_clock_if_those_of_the_server_and_of_the_archive_are_behind(self, bench):
+        stored, present = bench.put(), later(7200)
+        bench.archives.clock = lambda: present
+
+        answer = await bench.store(stored)
+
+        assert (answer.archived_at, not_none(answer.timer).due_at) == (present, later(7200 + 3600))
+        bench.clock.at = later(7200 + 300)  # the clocks were corrected
+        assert isinstance(await bench.expire(stored), TimersSet)
+        assert bench.cluster.deleted == []
+
+    async def test_clock_of_an_archive_that_is_ahead_is_waited_for_without_a_new_document(self, bench):
+        bench.put(child("a", UID))
+        stored = bench.put()
+        bench.archive.now = lambda: bench.clock.now() + timedelta(minutes=20)
+
+        for _ in range(4):  # the first attempt stores the child, the second one the object
+            with pytest.raises(PermanentError, match="correct the clock"):
+                await bench.store(stored, attempts=1)
+            bench.clock.advance(300)
+
+        answer = await bench.store(stored, attempts=1)
+        assert (answer.archived_at, bench.archive.calls["put"]) == (later(1500), 2)
 
     async def test_document_that_was_stored_in_the_future_is_stored_again_with_its_children(self, bench):
         """The clock of the archive was corrected since: the grace counts from now."""

@@ -198,7 +198,7 @@ async def test_what_a_record_of_another_archive_says_of_logs_does_not_count():
     foreign = old.record.model_copy(update={"archive_id": "another", "logs": (), "children": ()})
     found = Found(replace(bench.archive.store(stored), archive_id="present"), foreign)
 
-    adopted = await FormerDocuments(ByteGate()).adopt(bench.archive, copied_of(stored), found)
+    adopted = await FormerDocuments(ByteGate()).adopt(bench.archive, copied_of(stored), found, now=bench.clock.now())
 
     record = not_none(not_none(adopted).record)
     assert (record.with_logs, record.with_children) == (False, lacking.with_children)
