@@ -6,7 +6,7 @@ import pytest
 
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.config.settings import ARCHIVE_KEYS, SettingsError
-from shared.errors import DamagedDocumentError
+from shared.errors import DamagedDocumentError, UnsignedDocumentError
 from shared.usecases.archive_retention import verify_archive
 from tests.contract.archives import key_of, make, make_document, make_object
 
@@ -31,12 +31,22 @@ async def test_document_of_a_writer_without_the_key_is_damaged_until_it_is_repla
     await opened().put(key, document)
     archive = opened(KEY)
 
-    with pytest.raises(DamagedDocumentError, match="it has no signature: another writer may have stored it"):
+    with pytest.raises(UnsignedDocumentError, match="it has no signature: another writer may have stored it") as caught:
         await archive.read(key)
+    assert caught.value.record == document.record
 
     await archive.put(key, document, replaces=True)
     assert await archive.read(key) == document
     assert await opened().read(key) == document
+
+
+async def test_record_of_an_unsigned_document_with_another_digest_is_of_no_use(opened):
+    key, document = make()
+    await opened().put(replace(key, digest="0" * 64), document)
+
+    with pytest.raises(DamagedDocumentError, match="its digest is") as caught:
+        await opened(KEY).read(replace(key, digest="0" * 64))
+    assert not isinstance(caught.value, UnsignedDocumentError)
 
 
 async def test_signed_document_that_is_copied_under_another_key_is_damaged(opened, tmp_path):
