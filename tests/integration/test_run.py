@@ -253,10 +253,10 @@ def test_environment_limits_the_kinds(cluster: Cluster, start_run: Start, monkey
 def test_start_names_the_policy_in_force(cluster: Cluster, start_run: Start, tmp_path: Path) -> None:
     policy = tmp_path / "fleet.yaml"
     policy.write_text("rules: [{name: ci, match: {kinds: [Job]}, ttl: 1d}]")
-    with_policy, without = start_run("--policy", str(policy)), start_run()
-    cluster.api.wait(
-        "both starts", lambda: f"\npolicy {policy}: 1 rule\n" in with_policy.text and "\nno policy (" in without.text
-    )
+    without = start_run()  # first: beside a leader with another policy it would not start
+    cluster.api.wait("the start without a policy", lambda: "\nno policy (" in without.text)
+    with_policy = start_run("--policy", str(policy))
+    cluster.api.wait("the start with a policy", lambda: f"\npolicy {policy}: 1 rule\n" in with_policy.text)
 
 
 def test_run_survives_an_outage_of_the_api_server(cluster: Cluster, start_run: Start) -> None:
