@@ -26,6 +26,7 @@ from shared.safeguards.shared_state import Runtime
 
 if TYPE_CHECKING:
     from shared.evaluation.proofs import Proofs
+    from shared.usecases.archive_writer import ArchiveWriter
     from shared.usecases.audit_reports import AuditReports
 
 
@@ -49,8 +50,13 @@ def build(config: ProcessConfig) -> Process:
             archives=archives,
         )
 
-    async def build_children() -> Children:
-        return Children(await cluster(), config.kinds)
+    async def build_archive_writer() -> "ArchiveWriter":
+        from shared.evaluation.pod_logs import PodLogs  # noqa: PLC0415 - only a process that archives needs it
+        from shared.usecases.archive_writer import ArchiveWriter  # noqa: PLC0415 - as above
+        from shared.usecases.byte_gate import ArchiveGates  # noqa: PLC0415 - as above
+
+        gates = ArchiveGates.of(settings.archive_bytes)
+        return ArchiveWriter(archives, Children(await cluster(), config.kinds), PodLogs(await cluster()), gates)
 
     async def build_reports() -> "AuditReports":
         from shared.bootstrap.sweep import build_audit_reports  # noqa: PLC0415 - only a sweep needs it
@@ -95,7 +101,7 @@ def build(config: ProcessConfig) -> Process:
         engine=TimerEngine(settings, config.clock, config.timers),
         events=events,
         archives=archives,
-        children=Once(build_children),
+        archive_writer=Once(build_archive_writer),
         journal=journal,
         audit_reports=Once(build_reports),
     )

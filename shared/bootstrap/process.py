@@ -31,14 +31,13 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from shared.adapters.kubernetes.access import Access
-    from shared.evaluation.children import Children
     from shared.evaluation.evaluator import Evaluator
     from shared.evaluation.proofs import Proofs
     from shared.safeguards.pace import Pace
     from shared.safeguards.safeguards import Safeguards
     from shared.usecases.archive import Archival
+    from shared.usecases.archive_writer import ArchiveWriter
     from shared.usecases.audit_reports import AuditReports
-    from shared.usecases.byte_gate import ArchiveGates
     from shared.usecases.deadletter import DeadLetters
     from shared.usecases.enforce import Enforcement
     from shared.usecases.expire import Expiry
@@ -60,7 +59,7 @@ class Process:
         engine: The timer engine.
         events: Writes Kubernetes Events about the installation.
         archives: The archives of the policy.
-        children: Returns what finds the children of an object.
+        archive_writer: Returns what stores objects, with its limits.
         audit_reports: Returns what writes the reports of rules with audit.
         journal: Writes Kubernetes Events about deletions, stops, archives, refusals and reports; None in a dry run.
         functions: The functions that were loaded for this process, by name, for a broker in this process.
@@ -75,7 +74,7 @@ class Process:
     engine: TimerEngine
     events: InstallationEvents
     archives: Archives
-    children: "Once[Children]"
+    archive_writer: "Once[ArchiveWriter]"
     audit_reports: "Once[AuditReports]"
     journal: Journal | None = None
     functions: dict[str, Respond] = field(default_factory=dict, init=False)
@@ -173,20 +172,10 @@ class Process:
 
     async def archival(self) -> "Archival":
         """Make the use case that archives finished objects."""
-        from shared.evaluation.pod_logs import PodLogs
         from shared.usecases.archive import Archival
-        from shared.usecases.archive_writer import ArchiveWriter
         from shared.usecases.object_handler import shared_fields
 
-        expiry, gates = await self.expiry("archive"), self._archive_gates
-        writer = ArchiveWriter(self.archives, await self.children(), PodLogs(expiry.cluster), gates)
-        return Archival(**shared_fields(expiry), writer=writer, gate=gates.objects)
-
-    @cached_property
-    def _archive_gates(self) -> "ArchiveGates":
-        from shared.usecases.byte_gate import ArchiveGates
-
-        return ArchiveGates.of(self.config.settings.archive_bytes)
+        return Archival(**shared_fields(await self.expiry("archive")), writer=await self.archive_writer())
 
     async def sweeper(self) -> "Sweep":
         """Make the use case that lists all objects and deletes those that are due."""

@@ -3,9 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from shared.evaluation.pod_logs import PodLogs
 from shared.evaluation.usage import UsageReader
-from shared.usecases.archive_writer import ArchiveWriter
 from shared.usecases.usage import Usage
 from shared.usecases.usage_archive import UsageArchive
 from shared.usecases.usage_handler import UsageHandler
@@ -47,5 +45,5 @@ async def build_usage(process: "Process", turn: asyncio.Lock) -> Usage:
 async def _build_archive(process: "Process") -> UsageArchive:
     """Make what stores unused objects in the archives of the policy; it connects to none of them yet."""
     cluster, evaluator = await process.cluster(), await process.evaluator()
-    writer = ArchiveWriter(process.archives, await process.children(), PodLogs(cluster))
+    writer = await process.archive_writer()
     return UsageArchive(cast("UsageCluster", cluster), writer, evaluator.archive_check, process.config.telemetry)

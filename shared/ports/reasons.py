@@ -66,6 +66,12 @@ class HandlingReason(StrEnum):
 
     Nothing. If it lasts, `kubectl ttl doctor` checks the connection; the log line names the error.
     """
+    ARCHIVED_OFTEN = "archived-often"
+    """The object changed a moment after it was archived. The new version is archived after a pause: 2 seconds after the
+    first version, twice as long after each further one, and an hour at the most. It is not deleted before.
+
+    Nothing, if it does not last. Else `kubectl get --show-managed-fields` shows which client keeps writing the object.
+    """
     JITTER = "jitter"
     """A sweep found the object overdue, and the policy rule has a `jitter`. The object is deleted within that time.
 
@@ -119,6 +125,12 @@ class EventReason(StrEnum):
     archive, and the problem if reading the archive fails. Without a problem, the Event is Normal: `archive` has yet to
     store the object. If an archive refuses the object for good, the message is its answer, and the action is `Refuse`.
     An Event of the journal.
+    """
+    ARCHIVED_OFTEN = "ArchivedOften"
+    """The object.
+
+    A client keeps writing the object after its finish, and its archive has at least 8 versions of it. The next version
+    waits, for an hour at the most, and the object is not deleted before it is stored. An Event of the journal.
     """
     INVALID_ARCHIVE = "InvalidArchive"
     """The object, or its Namespace.

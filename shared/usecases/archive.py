@@ -1,6 +1,6 @@
 """A finished object's timer fired: store the object in its archive, and set the timer of its deletion."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
 
@@ -10,15 +10,16 @@ from shared.core.archive.document import Record
 from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.evaluate import evaluate
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, parse_instant
+from shared.core.objects import ObjectRef, get_text, parse_instant
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
-from shared.ports import EventReason, Snapshot, Verdict
+from shared.ports import EventReason, HandlingReason, Report, Snapshot, Verdict
 from shared.usecases.archive_lookup import AcknowledgedCopy
-from shared.usecases.archive_reports import archived_before, archived_of
+from shared.usecases.archive_pauses import REPORTED_FROM, Pause
+from shared.usecases.archive_reports import archived_before, archived_of, describe_pause
 from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.byte_gate import HeldBytes
 from shared.usecases.next_timers import expire_at
 from shared.usecases.object_handler import Handled
 from shared.usecases.timer_handler import TimerHandler
@@ -39,9 +40,9 @@ class Archival(TimerHandler):
     """Archives finished objects, one at a time.
 
     Attributes:
-        writer: Stores the objects.
-        gate: Bounds the bytes of all objects that this process archives at one time.
+        writer: Stores the objects; all timers of a process share it.
         attempts: How many attempts on the object of the timer failed so far.
+        held: What the object of the timer holds of the gate.
     """
 
     purpose: ClassVar[Purpose] = Purpose.ARCHIVE
@@ -51,21 +52,21 @@ class Archival(TimerHandler):
     attempt_seconds: ClassVar[float] = 240.0
 
     writer: ArchiveWriter
-    gate: ByteGate = field(default_factory=ByteGate)
     attempts: int = 0
+    held: HeldBytes | None = None
 
     async def archive(self, timer: Timer) -> Handled | None:
         """Archive the timer's object, unless its archive has acknowledged this version of it.
 
         Returns:
-            ObjectArchived with the timer of the deletion; TimersSet if nothing has to be archived, or if the attempt
-            has to be repeated; otherwise None.
+            ObjectArchived with the timer of the deletion; TimersSet if nothing has to be archived now, or if the
+            attempt has to be repeated; otherwise None.
 
         Raises:
             PermanentError: The API server or the archive refuses for good.
         """
-        async with self.gate.hold(OBJECT_BYTES):
-            return await replace(self, attempts=timer.attempts).handle(timer)
+        async with self.writer.gates.objects.hold(OBJECT_BYTES, timer.ref.namespace) as held:
+            return await replace(self, attempts=timer.attempts, held=held).handle(timer)
 
     async def _evaluate(self, snapshot: Snapshot, rule: KindRule) -> AnyEvaluation:
         return await self.evaluator.evaluate_archive(snapshot, rule)
@@ -106,11 +107,16 @@ class Archival(TimerHandler):
                 timer = self._timer(rule, snapshot, evaluation.context, None)
                 return None if timer is None else TimersSet(timers=(timer,))
 
-    async def _store(self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot) -> ObjectArchived:
+    async def _store(
+        self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot
+    ) -> ObjectArchived | TimersSet:
         ref, archiving = snapshot.ref, decision.archiving
         destination = context.policy.archives.get(archiving.to)
         if destination is None:
             raise PermanentError(f"archive {archiving.to}: the policy has no such archive")
+        version = get_text(snapshot.obj, "metadata.resourceVersion")
+        if pause := self.writer.pauses.begin(ref.uid, version, now=self.clock.now()):
+            return self._wait(pause, ref, archiving.to)
         record = self._record_of(decision, context, rule, snapshot)
         order = ArchiveOrder(
             archiving,
@@ -118,6 +124,7 @@ class Archival(TimerHandler):
             record,
             may_lack_logs=self.attempts >= LOG_ATTEMPTS_MIN and _has_waited(decision, snapshot),
             may_be_stored=self.attempts > 0 or not _is_absent(decision.facts.archived),
+            held=self.held,
         )
         try:
             written = await self._write(snapshot, rule, order)
@@ -129,6 +136,15 @@ class Archival(TimerHandler):
         archived = archived_of(ref, archiving.to, written, timer=self._timer(rule, snapshot, context, fact))
         self.telemetry.archived(archived, size=written.size, by=self.by)
         return archived
+
+    def _wait(self, pause: Pause, ref: ObjectRef, archive: str) -> TimersSet:
+        """Leave a version to a timer at the end of its pause, which reads the version that is present then."""
+        self._record(Verdict.TIMER_SET, ref, HandlingReason.ARCHIVED_OFTEN, due_at=pause.until)
+        if pause.versions >= REPORTED_FROM:
+            report = Report.of(ref, *describe_pause(archive, pause), at=self.clock.now())
+            self.telemetry.reported(report, by=self.by)
+        timer = Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=pause.until, attempts=self.attempts)
+        return TimersSet(timers=(timer,))
 
     async def _write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
         """Store an object; timers that wait for an archive must not take the places of timers that delete."""

@@ -179,7 +179,7 @@ class _Move:
     async def _copy_log(self, path: str) -> str:
         key, container = parse_log_path(path)
         present = log_path(replace(self._checked(key, path), cluster=self.copied.key.cluster), container)
-        async with self.gate.hold(LOG_HELD_BYTES):
+        async with self.gate.hold(LOG_HELD_BYTES, self.copied.key.namespace):
             if await find_log_size(self.archive, present) is None:
                 await self.archive.put_log(present, self.archive.read_log(path))
         return present

@@ -90,7 +90,7 @@ async def _write_each(
     async with aclosing(pod_logs.read(obj)) as logs:
         async for log in logs:
             path = log_path(key, log.container)
-            async with gate.hold(LOG_HELD_BYTES):
+            async with gate.hold(LOG_HELD_BYTES, key.namespace):
                 before = await find_log_size(archive, path)
                 is_stored = not log.is_missing and await _put(archive, path, log, before)
             if log.may_come:

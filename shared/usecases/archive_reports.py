@@ -7,9 +7,11 @@ from typing import Any
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.decide import Decision, Reason
 from shared.core.objects import ObjectRef, format_instant, ref_of
+from shared.core.ttl.durations import format_duration
 from shared.messages import ObjectArchived, Timer
 from shared.ports import EventReason
 from shared.usecases.archive_lookup import AcknowledgedCopy
+from shared.usecases.archive_pauses import PAUSE_MAX, Pause
 from shared.usecases.expire_reports import ObjectEvent
 
 OVERDUE = timedelta(minutes=1)
@@ -44,6 +46,13 @@ def archived_before(fact: ArchiveFact, ref: ObjectRef, timer: Timer | None) -> O
         archived_at=fact.acknowledged_at,
         timer=timer,
     )
+
+
+def describe_pause(archive: str, pause: Pause) -> tuple[EventReason, str]:
+    """The Event about an object that a client keeps writing; its message is another one only after a version more."""
+    stored = f"archive {archive} has {pause.versions} versions of the object, since a client keeps writing it"
+    waits = f"the next version is stored after a pause of up to {format_duration(PAUSE_MAX)}"
+    return EventReason.ARCHIVED_OFTEN, f"{stored}; {waits}, and the object is not deleted before"
 
 
 def find_unarchived_event(obj: Mapping[str, Any], decision: Decision, *, now: datetime) -> ObjectEvent | None:

@@ -27,7 +27,8 @@ from shared.ports import Archive, Archives, ConfirmingArchive, Snapshot, Stored
 from shared.usecases.archive_former import FormerDocuments
 from shared.usecases.archive_logs import StoredLogs, write_logs
 from shared.usecases.archive_lookup import AcknowledgedCopy, Found, acknowledged_at, find_acknowledged, look_up
-from shared.usecases.byte_gate import ArchiveGates, ByteGate
+from shared.usecases.archive_pauses import VersionPauses
+from shared.usecases.byte_gate import ArchiveGates, ByteGate, HeldBytes
 
 CHILDREN_AT_ONCE = 16
 """Children of one object that are stored at the same time."""
@@ -35,6 +36,8 @@ CHILDREN_AT_ONCE = 16
 CHILD_SHARE_MAX = 0.1
 """A child whose document is older than this share of `keep` is stored again, so that it does not expire before its
 owner is deleted."""
+
+_COPIES = 2  # of an object while its children and logs are stored: what was read, and what is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class ArchiveOrder:
         may_lack_logs: Whether a log that cannot be read now is left out; otherwise it is an error.
         may_be_stored: Whether the object may be stored already: an attempt before has failed, or the archive was not
             asked for it. If not, the archive is not asked again before it is sent.
+        held: What holds the bytes of the largest possible object; None if nothing does.
     """
 
     archiving: Archiving
@@ -62,6 +66,7 @@ class ArchiveOrder:
     record: Record
     may_lack_logs: bool = False
     may_be_stored: bool = True
+    held: HeldBytes | None = None
 
     def of_child(self) -> Archiving:
         """What is wanted for a child: its own children are found with it, and stored for themselves."""
@@ -81,13 +86,15 @@ class ArchiveWriter:
         archives: The archives.
         children: Finds the children of an object.
         pod_logs: Reads the logs of Pods.
-        gates: Bound the bytes of children and logs.
+        gates: Bound the bytes of objects, children and logs.
+        pauses: The pauses between the versions of one object.
     """
 
     archives: Archives
     children: Children
     pod_logs: PodLogs
     gates: ArchiveGates = field(default_factory=ArchiveGates)
+    pauses: VersionPauses = field(default_factory=VersionPauses)
     _former: FormerDocuments = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,6 +115,8 @@ class ArchiveWriter:
         archive = await self.archives.open(order.archiving.to, order.destination)
         cluster = await self.archives.find_cluster()
         copied = _copy(snapshot.obj, rule, order, cluster)
+        if order.held is not None:  # its children and logs may take minutes: others need not wait for its bytes
+            order.held.shrink(_COPIES * len(copied.text))
         elapsed = _timer()
         found = await look_up(archive, copied.key) if order.may_be_stored else None
         if order.may_be_stored and (known := await self._acknowledged(archive, copied, found, order)):
@@ -176,7 +185,7 @@ class ArchiveWriter:
             stored.add(logs)
 
         async with aclosing(self._find_children(snapshot.ref, rule, order, cluster)) as found:
-            await _for_each(found, write, self.gates.children)
+            await _for_each(found, write, self.gates.children, snapshot.ref.namespace)
         return stored
 
     async def _adopt(
@@ -223,15 +232,17 @@ def _copy(obj: dict[str, Any], rule: KindRule, order: ArchiveOrder, cluster: Arc
         raise PermanentError(f"{ref_of(obj)} cannot be archived: {error}") from None
 
 
-async def _for_each(found: AsyncIterator[_Child], act: Callable[[_Child], Awaitable[None]], gate: ByteGate) -> None:
+async def _for_each(
+    found: AsyncIterator[_Child], act: Callable[[_Child], Awaitable[None]], gate: ByteGate, share: str
+) -> None:
     """Act on each child, on `CHILDREN_AT_ONCE` at the same time; no more than these wait in memory."""
     running: set[asyncio.Future[None]] = set()
     try:
         async for one in found:
             size = len(one.copied.text)
-            await gate.acquire(size)
+            await gate.acquire(size, share)
             writing = asyncio.ensure_future(act(one))
-            writing.add_done_callback(partial(_release, gate, size))
+            writing.add_done_callback(partial(_release, gate, size, share))
             running.add(writing)
             if len(running) >= CHILDREN_AT_ONCE:
                 await _wait(running)
@@ -243,8 +254,8 @@ async def _for_each(found: AsyncIterator[_Child], act: Callable[[_Child], Awaita
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _release(gate: ByteGate, size: int, _: asyncio.Future[None]) -> None:
-    gate.release(size)
+def _release(gate: ByteGate, size: int, share: str, _: asyncio.Future[None]) -> None:
+    gate.release(size, share)
 
 
 async def _wait(running: set[asyncio.Future[None]]) -> None:

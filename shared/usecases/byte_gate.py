@@ -1,10 +1,11 @@
 """A gate for bytes: limits how much of the memory of a process takes what is archived, or read from archives."""
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 ARCHIVE_BYTES_MAX = 64 * 1024 * 1024
 """Default for the bytes of objects and logs that are on the way to an archive at once."""
@@ -14,7 +15,11 @@ READ_BYTES_MAX = 48 * 1024 * 1024
 
 
 class ByteGate:
-    """Lets at most `bytes_max` bytes pass at once, in the order of the requests.
+    """Lets at most `bytes_max` bytes pass at once, in the order of the requests of each share.
+
+    A share is a competitor for the bytes, such as a namespace: it may hold half of what the others leave. So one share
+    gets half of all bytes, the next one a quarter, and there is room for one more at once. Requests without a share
+    may take all bytes.
 
     A request for more than `bytes_max` bytes passes alone. While a task holds bytes of the gate it must not ask for
     more of this gate, nor wait for a task that does.
@@ -26,52 +31,94 @@ class ByteGate:
     def __init__(self, bytes_max: int = ARCHIVE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.in_flight = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._shares = Counter[str]()
+        self._waiting: dict[asyncio.Future[None], _Request] = {}
 
     @asynccontextmanager
-    async def hold(self, size: int) -> AsyncIterator[None]:
+    async def hold(self, size: int, share: str | None = None) -> AsyncIterator["HeldBytes"]:
         """Wait until `size` more bytes may be in flight, and hold them.
 
         Args:
             size: Bytes, 0 or more.
+            share: Who competes for them; None for no share.
         """
-        await self.acquire(size)
+        await self.acquire(size, share)
+        held = HeldBytes(self, size, share)
         try:
-            yield
+            yield held
         finally:
-            self.release(size)
+            self.release(held.size, share)
 
-    async def acquire(self, size: int) -> None:
+    async def acquire(self, size: int, share: str | None = None) -> None:
         """Wait until `size` more bytes may be in flight; `release` gives them back."""
-        if not self._waiting and self._fits(size):
-            self.in_flight += size
-            return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
+        self._waiting[turn] = _Request(size, share)
+        self._admit()
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # it had its turn, and was cancelled before it could run
-                self.release(size)
+                self.release(size, share)
             else:
-                self._waiting = deque(one for one in self._waiting if one[1] is not turn)
+                del self._waiting[turn]
                 self._admit()  # a large request may have kept smaller ones waiting
             raise
 
-    def release(self, size: int) -> None:
-        """Give back what `acquire` has got."""
+    def release(self, size: int, share: str | None = None) -> None:
+        """Give back what `acquire` has got, or a part of it."""
         self.in_flight -= size
+        if share is not None:
+            self._shares -= Counter({share: size})  # drops a share that holds nothing
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size, turn = self._waiting.popleft()
-            if not turn.cancelled():
+        behind = set[str | None]()  # shares with a request that has to wait: none of theirs overtakes it
+        for turn, (size, share) in list(self._waiting.items()):
+            if turn.cancelled() or share in behind:
+                continue
+            if self._fits(size, share):
+                del self._waiting[turn]
                 self.in_flight += size
+                if share is not None:
+                    self._shares[share] += size
                 turn.set_result(None)
+            elif share is None or not self._shares[share]:
+                return  # a share that holds nothing is overtaken by no other
+            else:
+                behind.add(share)
 
-    def _fits(self, size: int) -> bool:
-        return self.in_flight == 0 or self.in_flight + size <= self.bytes_max
+    def _fits(self, size: int, share: str | None) -> bool:
+        if self.in_flight == 0:
+            return True
+        left = self.bytes_max - self.in_flight - size
+        held = 0 if share is None else self._shares[share]
+        return left >= (held + size if held else 0)
+
+
+class _Request(NamedTuple):
+    size: int
+    share: str | None
+
+
+@dataclass(slots=True)
+class HeldBytes:
+    """Bytes of a gate that a task holds.
+
+    Attributes:
+        gate: The gate.
+        size: How many bytes.
+        share: Who competes for them.
+    """
+
+    gate: ByteGate
+    size: int
+    share: str | None
+
+    def shrink(self, size: int) -> None:
+        """Give back all but `size` bytes, if that are fewer."""
+        if size < self.size:
+            spare, self.size = self.size - size, size
+            self.gate.release(spare, self.share)
 
 
 @dataclass(frozen=True, slots=True)

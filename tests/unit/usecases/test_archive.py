@@ -22,7 +22,7 @@ from shared.messages import ObjectArchived, ObjectDeleted, Purpose, SweepStep, T
 from shared.usecases import archive_logs
 from shared.usecases.archive import OBJECT_BYTES, Archival
 from shared.usecases.archive_writer import ArchiveWriter
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.byte_gate import ArchiveGates, ByteGate
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields
 from shared.usecases.schedule import schedule
@@ -67,6 +67,14 @@ class Bench:
         )
         writer = ArchiveWriter(self.archives, Children(self.cluster, shipped_kinds()), PodLogs(self.cluster))
         self.archival = Archival(**shared_fields(replace(self.expiry, by="archive")), writer=writer)
+
+    def write(self, obj, number):
+        """Another client writes a finished object."""
+        self.cluster.write(obj["metadata"]["name"], value=f"{number}")
+
+    def limit(self, gate):
+        """Bound the bytes of the objects by another gate."""
+        self.archival = replace(self.archival, writer=replace(self.archival.writer, gates=ArchiveGates(objects=gate)))
 
     def put(self, obj=DONE):
         return self.cluster.put(obj)
@@ -368,25 +376,95 @@ class TestArchive:
         assert bench.telemetry.verdicts() == [("failed", type(error).__name__)]
         assert bench.telemetry.events == []
 
-    async def test_bytes_in_flight_are_bounded(self, bench):
-        bench.archival = replace(bench.archival, gate=ByteGate(3 * OBJECT_BYTES))
-        at_once, most = 0, 0
+    async def test_object_that_a_client_keeps_writing_is_stored_a_few_times(self, bench):
+        """A hundred writes in twenty seconds: each has an event, and each event a timer."""
+        stored = bench.put()
+        for number in range(100):
+            await bench.store(stored)
+            bench.clock.advance(0.2)
+            bench.write(stored, number)
 
-        async def count(_):
-            nonlocal at_once, most
-            at_once += 1
-            most = max(most, at_once)
+        assert len(bench.archive.documents) == 4  # after 0, 2, 6 and 14 seconds
+        assert bench.telemetry.verdicts()[-1] == ("timer-set", "archived-often")
+
+    async def test_version_in_its_pause_has_a_timer_that_stores_the_version_of_that_time(self, bench):
+        stored = bench.put()
+        await bench.store(stored)
+        bench.write(stored, 1)
+
+        (timer,) = (await bench.store(stored)).timers
+        assert (timer.purpose, timer.due_at) == (Purpose.ARCHIVE, later(2))
+
+        bench.write(stored, 2)
+        bench.clock.advance(2)
+        answer = await bench.archival.archive(timer)
+        assert answer.resource_version == (await bench.cluster.get(JOB, timer.ref)).obj["metadata"]["resourceVersion"]
+        assert len(bench.archive.documents) == 2
+
+    async def test_event_says_that_an_object_is_written_often(self, bench):
+        stored = bench.put()
+        for number in range(9):
+            await bench.store(stored)
+            bench.write(stored, number)
+            await bench.store(stored)
+            bench.clock.advance(3600)
+
+        messages = {message for _, reason, message in bench.telemetry.events if reason == "ArchivedOften"}
+        assert len(messages) == 2
+        assert all("versions of the object" in one for one in messages)
+
+    async def test_attempts_that_fail_count_since_they_may_have_stored_children_and_logs(self, bench):
+        bench.archive.failures["put"] = TryLaterError("full")
+        stored = bench.put()
+        await bench.store(stored)
+        bench.write(stored, 1)
+        del bench.archive.failures["put"]
+
+        assert [one.due_at for one in (await bench.store(stored)).timers] == [later(2)]
+
+    async def test_bytes_in_flight_are_bounded(self, bench):
+        gate = ByteGate(3 * OBJECT_BYTES)
+        bench.limit(gate)
+        large, storing, most = "x" * (OBJECT_BYTES // 3), 0, 0
+
+        async def count(name):
+            nonlocal storing, most
+            assert gate.in_flight <= gate.bytes_max
+            storing += name == "put"
+            most = max(most, storing)
             await asyncio.sleep(0.001)
-            at_once -= 1
+            storing -= name == "put"
 
         bench.archive.before = count
-        objects = [bench.put(job(complete=ago(60), ttl=30, name=f"n{n}", uid=f"u{n}")) for n in range(20)]
+        objects = [job(complete=ago(60), ttl=30, name=f"n{n}", uid=f"u{n}", namespace=f"ns{n}") for n in range(20)]
+        objects = [bench.put(having(one, "metadata.annotations.large", large)) for one in objects]
 
         await asyncio.gather(*map(bench.store, objects))
 
         assert len(bench.archive.documents) == 20
-        assert most == 3
-        assert bench.archival.gate.in_flight == 0
+        assert most > 1
+        assert gate.in_flight == 0
+
+    async def test_objects_of_one_namespace_leave_room_for_those_of_others(self, bench):
+        """Also if each of them is as large as an object can be, and its attempt takes as long as it may."""
+        bench.limit(ByteGate(4 * OBJECT_BYTES))
+        may_end, put = asyncio.Event(), bench.archive.put
+
+        async def hang(key, *args, **options):
+            await (may_end.wait() if key.namespace == "red" else asyncio.sleep(0))
+            return await put(key, *args, **options)
+
+        bench.archive.put = hang
+        done = [job(complete=ago(60), ttl=30, name=f"n{n}", uid=f"u{n}", namespace="red") for n in range(20)]
+        red = [bench.put(having(one, "metadata.annotations.large", "x" * OBJECT_BYTES)) for one in done]
+        greedy = [asyncio.ensure_future(bench.store(one)) for one in red]
+        await asyncio.sleep(0)
+
+        blue = await bench.store(bench.put(job(complete=ago(60), ttl=30, name="n", uid="u", namespace="blue")))
+
+        assert isinstance(blue, ObjectArchived)
+        may_end.set()
+        assert all(isinstance(one, ObjectArchived) for one in await asyncio.gather(*greedy))
 
 
 def child(name, owner, obj=None):

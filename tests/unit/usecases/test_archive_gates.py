@@ -54,9 +54,9 @@ class Bench:
             self.gates,
         )
 
-    def job(self, name, pods):
+    def job(self, name, pods, namespace="team-a"):
         """A finished Job with Pods of CHILD_BYTES or a little more."""
-        done = self.cluster.put(job(name=name, uid=f"uid-{name}", complete=ago(60)))
+        done = self.cluster.put(job(name=name, uid=f"uid-{name}", complete=ago(60), namespace=namespace))
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": done["metadata"]["uid"]}
         for number in range(pods):
             metadata = {
@@ -109,14 +109,39 @@ async def test_child_that_is_larger_than_the_gate_is_stored_alone():
 
 
 async def test_logs_of_several_objects_share_the_bytes():
-    bench = Bench(children_bytes=1_000 * CHILD_BYTES, logs_bytes=2 * LOG_HELD_BYTES)
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES, logs_bytes=4 * LOG_HELD_BYTES)
     jobs = [bench.job(f"job-{number}", pods=6) for number in range(4)]
 
     written = await asyncio.gather(*(bench.write(one, logs=True) for one in jobs))
 
     assert [one.logs for one in written] == [6] * 4
-    assert bench.archive.most["put_log"] == 2
+    assert bench.archive.most["put_log"] == 2  # a namespace gets half
     assert bench.gates.logs.in_flight == 0
+
+
+@pytest.mark.parametrize("call", ["put", "put_log"])
+async def test_owners_in_one_namespace_leave_bytes_to_those_in_others(call):
+    bench = Bench(children_bytes=16 * CHILD_BYTES, logs_bytes=4 * LOG_HELD_BYTES)
+    may_end = asyncio.Event()
+    put, put_log = bench.archive.put, bench.archive.put_log
+
+    async def hang(path, *args, **options):
+        if "/red/" in getattr(path, "path", path):
+            await may_end.wait()
+        return await (put if call == "put" else put_log)(path, *args, **options)
+
+    setattr(bench.archive, call, hang)
+    greedy = [asyncio.ensure_future(bench.write(bench.job(f"red-{n}", 9, "red"), logs=True)) for n in range(9)]
+    gate = bench.gates.children if call == "put" else bench.gates.logs
+    await asyncio.sleep(1)
+    assert gate.in_flight
+
+    written = await bench.write(bench.job("one", 3, "blue"), logs=True)
+
+    assert (written.children, written.logs) == (3, 3)
+    may_end.set()
+    assert sum(one.children for one in await asyncio.gather(*greedy)) == 81
+    assert gate.in_flight == 0
 
 
 @pytest.mark.parametrize("call", ["put", "put_log"])
