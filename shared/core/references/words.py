@@ -35,6 +35,9 @@ _CACHED_DOTS = 6
 TEMPLATES_IN_TEMPLATE_MAX = 20
 """How deep templates are in one another. With deeper ones, a text may have any name."""
 
+BRACED_CHARACTERS_MAX = 300
+"""The longest word of a shell whose braces are read one by one, as in `${TEAM}-{tls,key}`: a name is shorter."""
+
 UNKNOWN_NAME = "\1"
 """A text that stands for any name: a text that is not known."""
 
@@ -48,6 +51,8 @@ _VALUE = re.compile(
 _PAIR = re.compile(r"[:=/]([a-z]{1,253})(?=[\s&|]|$)")
 _QUOTES = re.compile(r"""(?<=[\w.)}-])[\\"']+(?=[\w.${-])""", re.ASCII)
 _OUTPUT = re.compile(r"`[^`]+`")
+_BRACES = re.compile(r"\{[^{}\s]{0,200}(?:,|\.\.)[^{}\s]{0,200}\}")  # {red,blue}-db and db-{1..3} of a shell
+_JOINS = re.compile(r"""\\\n|\$(?=["'])""")  # a line that goes on, and the mark before quotes with escapes
 _WITHIN = re.compile(r"\$\{\w+\}|\$\(\w+\)|\$\w+", re.ASCII)
 _HOLE = "\0"
 _PIECE = re.compile(r"[A-Za-z0-9./\0-]+")
@@ -104,14 +109,35 @@ def templates_of(text: str, *, is_command: bool = False) -> Iterator[tuple[str, 
 
     Args:
         text: The text.
-        is_command: Whether a shell may read it, which puts the output of a command in the place of `command`.
+        is_command: Whether a shell may read it, which puts the output of a command in the place of `command`, and a
+            word for each text in braces.
     """
     if UNKNOWN_NAME in text:
         yield "", ANY
-    others = [_OUTPUT.sub("$(o)", text)] if is_command and "`" in text else []
-    for one in (text, *others):
+    is_shell = is_command and ("`" in text or "{" in text)
+    others = [_OUTPUT.sub("$(o)", one) for one in _forms_of_braces(text)] if is_shell else []
+    for one in dict.fromkeys((text, *others)):
         if _may_have_templates(one):
             yield from _cached_templates(one) if _is_small(one) else _read_templates(one)
+
+
+def _forms_of_braces(text: str) -> Iterator[str]:
+    """Yield a text of a shell with each word of its braces, and with a template for all braces.
+
+    Templates alone do not suffice: `${team}-{tls,key}` would be a text without a letter.
+    """
+    words = [one for one in text.split() if "$" in one and len(one) <= BRACED_CHARACTERS_MAX]
+    yield "\n".join(
+        word[: found.start()] + choice + word[found.end() :]
+        for word in words
+        for found in _BRACES.finditer(word)
+        for choice in found[0][1:-1].split(",")
+    )
+    for _ in range(TEMPLATES_IN_TEMPLATE_MAX):  # from the innermost on
+        text, count = _BRACES.subn("$(o)", text)
+        if not count:
+            break
+    yield text
 
 
 @lru_cache(maxsize=8_192)
@@ -122,7 +148,8 @@ def _cached_templates(text: str) -> tuple[tuple[str, str], ...]:
 def _read_templates(text: str) -> Iterator[tuple[str, str]]:
     pieces: dict[str, None] = {}
     escaped = [_ESCAPE.sub("\n", text)] if "\\" in text or "%" in text else []
-    for one in dict.fromkeys((text, _QUOTES.sub("", text), *escaped)):
+    joined = _JOINS.sub("", text)
+    for one in dict.fromkeys((text, joined, _QUOTES.sub("", joined), *escaped)):
         inner = _WITHIN.sub(_HOLE, one)
         pieces |= dict.fromkeys(_PIECE.findall(inner))
         for stage in _stages(one, _HOLE):
@@ -142,8 +169,9 @@ def _patterns_of(word: str) -> Iterator[str]:
     before, hole, after = word.partition(_HOLE)
     if not hole:
         return
-    end = hole + after.partition(".")[0]
-    for one in dict.fromkeys((word, before + end, before.rpartition(".")[2] + end)):
+    dots = [place for place, one in enumerate(after) if one == "."][: MANY_LABELS - 1]
+    ends = [hole + after[:place] for place in (*dots, len(after))]
+    for one in dict.fromkeys((word, *(start + end for end in ends for start in (before, before.rpartition(".")[2])))):
         literals = one.replace(_HOLE, "")
         if sum(map(str.isalnum, literals)) >= LITERALS_MIN and len(literals) <= OBJECT_NAME_CHARACTERS_MAX:
             yield one.replace(_HOLE, ANY)
@@ -175,8 +203,11 @@ def _forms_of(text: str) -> Iterator[str]:
         yield _ESCAPE.sub("\n", text)
     if _may_have_templates(text):
         yield from (one for one in _stages(text, "0") if one is not None)
-    if _QUOTES.search(text):
-        yield _QUOTES.sub("", text)
+    joined = _JOINS.sub("", text)
+    if joined != text:
+        yield joined
+    if _QUOTES.search(joined):
+        yield _QUOTES.sub("", joined)
 
 
 def _stages(text: str, filling: str) -> Iterator[str | None]:

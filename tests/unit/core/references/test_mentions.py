@@ -377,6 +377,8 @@ def test_variable_in_a_script_has_its_value(kind, place, field):
         "node -e 'get(`${TEAM}-cacert`)'",
         "S=${X:-$TEAM-cacert}",
         '{"run": "x\\n${TEAM}-cacert"}',
+        "get secret ${TEAM}-ca\\\ncert",
+        "get secret ${TEAM}-$'cacert'",
     ],
 )
 def test_name_that_a_shell_puts_together_is_found(text, team):
@@ -395,6 +397,10 @@ def test_name_that_a_shell_puts_together_is_found(text, team):
         "get secret `cat team`-cacert",
         "P=$(kubectl get secret $(cat team)-cacert)",
         "get secret `cat\nteam`-cacert",
+        "get secret {red,blue}-cacert",
+        "get secret {red,b{lue,rown}}-cacert.key",
+        "get secret {1..3}-cacert",
+        "get secret ${TEAM}-{cacert,key}",
     ],
 )
 def test_output_of_a_command_may_be_any_text(text):
@@ -420,6 +426,20 @@ def test_text_that_is_not_read_to_its_end_may_have_any_name(container):
     assert {(one.kind, one.namespace) for one in found if one.problem and one.name == "*"} == {
         (one, "ci") for one in BOTH
     }
+
+
+@pytest.mark.parametrize("text", ["get secret web-ca\\\ncert", "get secret web-$'cacert'", 'get secret $"web-cacert"'])
+def test_name_in_parts_of_a_script_is_found(text):
+    assert "Secret ci/web-cacert" in names(
+        carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", ["sh", "-c", text]))
+    )
+
+
+def test_key_after_a_name_with_a_template_may_have_dots():
+    text = "get $(T)-db.v2.tls.crt"
+    found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", ["sh", "-c", text])))
+
+    assert {"*-db", "*-db.v2", "*-db.v2.tls", "*-db.v2.tls.crt"} <= {one.name for one in found}
 
 
 @pytest.mark.parametrize("before", ["x" * 700 + ".", "x" * 700 + ".y.", "x." * 400])
