@@ -1,23 +1,79 @@
 """Read the ranks of objects: the objects of a group are listed, and counted by `shared.core.ranks`."""
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
-from shared.core.capacity import WITHIN_COUNT, Counted, QuotaPressure, QuotaUsage
+from shared.core.capacity import (
+    BEYOND_COUNT,
+    FULL_PRESSURE,
+    NO_PRESSURE,
+    WITHIN_COUNT,
+    Counted,
+    QuotaPressure,
+    QuotaUsage,
+)
 from shared.core.evaluate import evaluate
 from shared.core.facts import Context, Reason
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in
+from shared.core.objects import get_controller, get_in, ref_of
 from shared.core.policy.policy import Policy
-from shared.core.ranks import Leaving, RankedBy, RankedObject, RankGroup, RankGroups, is_kept
+from shared.core.ranks import (
+    Leaving,
+    RankedBy,
+    RankedObject,
+    RankGroup,
+    RankGroups,
+    find_counted,
+    find_pressed,
+    find_ranked,
+    is_kept,
+)
 from shared.errors import PermanentError
-from shared.evaluation.owners import Owners
-from shared.evaluation.ranked import rank_all, rank_by
+from shared.evaluation.owners import Owners, with_owner
 from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Cluster
+
+
+def _rank_all(obj: Any, rule: KindRule, context: Context, kinds: Catalogue) -> Iterator[RankedObject]:
+    """Yield how the object is counted for each field of a policy rule that counts it."""
+    for by in _fields(context, rule):
+        if ranked := _rank_by(by, obj, rule, context, kinds):
+            yield ranked
+
+
+def _fields(context: Context, rule: KindRule) -> Iterator[RankedBy]:
+    """The fields that the rules of a kind have."""
+    rules = [one.rule for one in context.policy.candidates(rule)]
+    for by in get_args(RankedBy):
+        match by:
+            case "keepLast" if any(one.counts for one in rules):
+                yield by
+            case "maxCount" if any(one.max_count is not None for one in rules):
+                yield by
+            case "whenQuotaAbove" if any(one.when_quota_above is not None for one in rules):
+                yield by
+
+
+def _rank_by(by: RankedBy, obj: Any, rule: KindRule, context: Context, kinds: Catalogue) -> RankedObject | None:
+    """How the object is counted for one field of a policy rule; None if it is not."""
+    ref, known = ref_of(obj), replace(context, owner_unfinished=False, counted=WITHIN_COUNT, pressure=NO_PRESSURE)
+    if by == "keepLast":
+        return find_ranked(ref, *evaluate(obj, rule, replace(known, newer=None)))
+    known = replace(known, aggregated=False, newer=sys.maxsize)
+    if by == "maxCount":
+        return find_counted(ref, *evaluate(obj, rule, replace(known, counted=BEYOND_COUNT)))
+    known = replace(known, pressure=FULL_PRESSURE)
+    owner, of_owner = None, with_owner(known, obj, rule, kinds)
+    if of_owner.owner_unfinished:
+        reason, facts = evaluate(obj, rule, of_owner)
+        owner = get_controller(obj) if Reason.OWNER_UNFINISHED in (reason, *facts.unread) else None
+    return find_pressed(ref, *evaluate(obj, rule, known), owner=owner)
+
 
 RANK_AGE_SECONDS_MAX = 5.0
 """How old the LIST for a rank may be."""
@@ -107,7 +163,7 @@ class Ranks:
             TryLaterError: The API server is busy or away.
             PermanentError: The API server refuses to list.
         """
-        ranked = rank_by(by, obj, rule, await self._known(obj, rule, context), self.owners.kinds)
+        ranked = _rank_by(by, obj, rule, await self._known(obj, rule, context), self.owners.kinds)
         return Rank(0) if ranked is None else (await self._listed(ranked, rule, context)).rank(ranked)
 
     async def press(
@@ -130,7 +186,7 @@ class Ranks:
             TryLaterError: The API server is busy or away.
             PermanentError: The API server refuses to list.
         """
-        ranked = rank_by("whenQuotaAbove", obj, rule, await self._known(obj, rule, context), self.owners.kinds)
+        ranked = _rank_by("whenQuotaAbove", obj, rule, await self._known(obj, rule, context), self.owners.kinds)
         if ranked is None or not pressure.excess(ranked.percent):
             return pressure, ()
         listed = await self._listed(ranked, rule, context, PRESSED_AGE_SECONDS_MAX)
@@ -200,7 +256,7 @@ class Ranks:
             page = await self.cluster.list_page(rule, namespace=namespace, continue_token=token)
             for obj in page.items:
                 listed.live += get_in(obj, "metadata.deletionTimestamp") is None
-                for ranked in rank_all(obj, rule, await self._known(obj, rule, context), self.owners.kinds):
+                for ranked in _rank_all(obj, rule, await self._known(obj, rule, context), self.owners.kinds):
                     listed.by_uid[ranked.group[0], ranked.ref.uid] = ranked
                     listed.groups.add(ranked)
             token = page.continue_token

@@ -1,26 +1,73 @@
 """Create archived objects again: never over an existing object, and never so that they run unasked."""
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shared.core.archive.document import Document
 from shared.core.archive.draft import Draft, find_dropped, is_finished, make_draft
-from shared.core.archive.field_path import FieldPath
+from shared.core.archive.field_path import FieldPath, find_named
 from shared.core.archive.resumers import find_resuming
 from shared.core.deadlines.run import is_merged
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TtlError
 from shared.ports import Snapshot
-from shared.usecases.restore_reports import (
-    describe_change,
-    describe_conflict,
-    describe_existing,
-    describe_refusal,
-    describe_restored,
-    describe_start,
-)
+
+_MISSING_RIGHT = "cannot create resource"
+"""In the answer of the API server if the account may not create objects of the kind."""
+
+
+def _describe_existing(ref: ObjectRef, existing: dict[str, Any]) -> str:
+    """Describe the object that exists under the name of an archived one."""
+    uid = get_text(existing, "metadata.uid")
+    same = "the archived object itself" if uid == ref.uid else f"another object, uid {uid}"
+    ends = ", which is being deleted" if get_text(existing, "metadata.deletionTimestamp") else ""
+    return (
+        f"{ref} exists ({same}{ends}), and a restore never overwrites; `archive diff` shows the differences, and "
+        "`archive get` prints the archived object"
+    )
+
+
+def _describe_conflict(obj: dict[str, Any], error: ConflictError) -> str:
+    """Describe that another client has created the object meanwhile."""
+    return f"{ref_of(obj)} was created by another client, and a restore never overwrites: {error}"
+
+
+def _describe_refusal(obj: dict[str, Any], error: PermanentError) -> str:
+    """Describe why the API server refuses an object, and how to restore it without the fields that it names."""
+    text = f"{ref_of(obj)} cannot be restored: {error}"
+    named = [] if _MISSING_RIGHT in str(error) else find_named(str(error), obj)
+    if not named:
+        return text
+    flags = " ".join(shlex.join(("--leave-out", one)) for one in named)
+    return f"{text}; to restore it without {'that field' if len(named) == 1 else 'those fields'}, set {flags}"
+
+
+def _describe_start(obj: dict[str, Any], why: str) -> str:
+    """Describe that an object would run although it is created suspended."""
+    return f"{ref_of(obj)} would run again: {why}; to let it run again, set --yes-run-again instead of --suspended"
+
+
+def _describe_change(obj: dict[str, Any], patch: Mapping[str, Any]) -> str:
+    """Describe that the fields by which an object is created suspended are stored with other values.
+
+    For example, a Pod with the scheduling gate of another controller beside that of the restore: it does not start, but
+    the command that removes the gate of the restore would remove both.
+    """
+    sent = json.dumps(patch, separators=(",", ":"))
+    why = f"the API server, or an admission webhook, changes the fields that suspend it, {sent}"
+    instead = "to let it run again, set --yes-run-again instead of --suspended"
+    return f"{ref_of(obj)} cannot be restored suspended: {why}, so it is unknown what would let it run; {instead}"
+
+
+def _describe_restored(objects: Sequence[dict[str, Any]]) -> str:
+    """Name the objects that were restored before an error, as the end of its text; empty if there are none."""
+    names = ", ".join(str(ref_of(obj)) for obj in objects)
+    return f"; restored before that: {names}" if names else ""
+
 
 _STATUS_IS_LOST = "its status is left out: the API server does not store the fields by which it counts as finished"
 
@@ -135,7 +182,7 @@ async def restore(
         try:
             snapshot = await creator.create(one.kind, one.draft.obj, dry_run=False)
         except ConflictError as error:
-            raise TtlError(f"{describe_conflict(one.draft.obj, error)}{_so_far(restored)}") from None
+            raise TtlError(f"{_describe_conflict(one.draft.obj, error)}{_so_far(restored)}") from None
         except TtlError as error:
             if not restored:
                 raise
@@ -171,7 +218,7 @@ async def _check(document: Document, options: RestoreOptions, *, creator: Creato
     kind = await _find_kind(creator, ref)
     existing = await creator.read(kind, ref)
     if existing is not None:
-        raise TtlError(describe_existing(ref, existing.obj))
+        raise TtlError(_describe_existing(ref, existing.obj))
     rule = kinds.get(ref.api_version, ref.kind)
     lost = await _find_lost_owners(obj, creator)
     draft = make_draft(obj, rule, stores_status=not kind.has_status, lost_owners=lost, leave_out=options.leave_out)
@@ -189,9 +236,9 @@ async def _dry_run(kind: ServedKind, draft: Draft, options: RestoreOptions, crea
     try:
         snapshot = await creator.create(kind, draft.obj, dry_run=True)
     except ConflictError as error:
-        raise TtlError(describe_conflict(draft.obj, error)) from None
+        raise TtlError(_describe_conflict(draft.obj, error)) from None
     except PermanentError as error:
-        raise TtlError(describe_refusal(draft.obj, error)) from None
+        raise TtlError(_describe_refusal(draft.obj, error)) from None
     notes = _check_stored(draft, snapshot.obj, options)
     if draft.is_suspended and find_resuming(snapshot.obj):
         draft = replace(draft, is_suspended=False, runs=True)
@@ -275,15 +322,15 @@ def _find_start(draft: Draft, stored: dict[str, Any], options: RestoreOptions) -
     if not draft.is_suspended or options.may_run:
         return ""
     if find_dropped(draft.suspending_patch, stored):
-        return describe_start(draft.obj, "the API server does not store the fields that suspend it")
+        return _describe_start(draft.obj, "the API server does not store the fields that suspend it")
     if not is_merged(stored, draft.suspending_patch):
-        return describe_change(draft.obj, draft.suspending_patch)
+        return _describe_change(draft.obj, draft.suspending_patch)
     marks = find_resuming(stored)
     if not marks:
         return ""
     names = ", ".join(str(mark) for mark in marks)
-    return describe_start(draft.obj, f"the cluster sets {names}, so {marks[0].controller} starts it")
+    return _describe_start(draft.obj, f"the cluster sets {names}, so {marks[0].controller} starts it")
 
 
 def _so_far(restored: Sequence[Restored]) -> str:
-    return describe_restored([one.snapshot.obj for one in restored])
+    return _describe_restored([one.snapshot.obj for one in restored])

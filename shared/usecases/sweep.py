@@ -7,15 +7,16 @@ objects.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
 
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.audited import audited_of
 from shared.core.finish import finish_of
+from shared.core.forecast import Forecast
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
@@ -24,8 +25,19 @@ from shared.core.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served
-from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, TimersSet
-from shared.ports import PASSED_OVER, Clock, Cluster, Page, Publisher, Snapshot, Telemetry, Verdict, WriteEvent
+from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
+from shared.ports import (
+    PASSED_OVER,
+    Clock,
+    Cluster,
+    EventReason,
+    Page,
+    Publisher,
+    Snapshot,
+    Telemetry,
+    Verdict,
+    WriteEvent,
+)
 from shared.usecases.audit_reports import AuditReports
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
@@ -33,10 +45,108 @@ from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.next_timers import timers_for
 from shared.usecases.sweep_chains import SweepChains
 from shared.usecases.sweep_counts import SweepCounts
-from shared.usecases.sweep_end import report_end
-from shared.usecases.sweep_pages import Found, LargePages, PageReader
-from shared.usecases.sweep_timers import retries_of
-from shared.usecases.sweep_work import StepWork
+from shared.usecases.sweep_pages import Found, LargePages, OnePause, PageReader
+from shared.usecases.sweep_timers import WantedTimers, retries_of
+
+
+@dataclass(slots=True)
+class _StepWork:
+    """What one step works with, and what it has found so far.
+
+    Attributes:
+        started_at: When the step started; the hours of the forecast begin then.
+        ends_at: When the step stops to list.
+        due_before: An object that is due at this instant or later gets no timer.
+        missed_before: An object that was due before this instant was missed by the events.
+        expiry: Deletes due objects.
+        enforcement: Finds the timers of deadlines.
+        counts: Counts the verdicts.
+        publisher: Publishes deletions and timers; an outage of their receivers delays few of them.
+        timers: The timers that the objects need.
+        tail_of: The kind that is listed from a continue token of an unknown step, and so not from its first page.
+        failures: The errors of kinds that could not be listed.
+        passed_over: These kinds.
+        pause: The pause after a 429.
+        forecast: Receives when the deletion of each object is due; None if the sweep does not concern all kinds.
+    """
+
+    started_at: datetime
+    ends_at: datetime
+    due_before: datetime
+    missed_before: datetime
+    expiry: Expiry
+    enforcement: Enforcement
+    counts: SweepCounts
+    publisher: ImpatientPublisher
+    timers: WantedTimers = field(default_factory=WantedTimers)
+    tail_of: str = ""
+    failures: list[TtlError] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+    pause: OnePause = field(default_factory=OnePause)
+    forecast: Forecast | None = None
+
+    def check_failures(self, step: SweepStep) -> None:
+        """Check that the step need not be repeated as a whole.
+
+        If every kind of a step failed, and no object was listed, the step is repeated: the first step of a sweep after
+        any error that may pass, a later step only after a 429. Otherwise each failed kind is passed over until the next
+        sweep. So the sweep reaches the kinds after one that fails slowly, and ends even if its last kinds answer 5xx.
+
+        Args:
+            step: The step, with all kinds that it began with.
+
+        Raises:
+            TryLaterError: The step is to be repeated; with the longest time that an error asks for.
+        """
+        later = [error for error in self.failures if isinstance(error, TryLaterError)]
+        nothing_listed = len(self.failures) == len(step.kinds) and not self.counts.looked_at
+        if later and nothing_listed and (step.step == 0 or any(error.is_overload for error in later)):
+            raise TryLaterError(
+                f"no kind could be listed: {later[0]}",
+                retry_after_seconds=max(error.retry_after_seconds for error in later),
+            )
+
+    def add_timers(self, ref: ObjectRef, timers: Sequence[Timer]) -> None:
+        """Take the timers of an object that fire before the next sweeps; of its own deletion, take the due time."""
+        self.timers.add(ref, [timer for timer in timers if timer.due_at < self.due_before])
+        if self.forecast is None:
+            return
+        for timer in timers:
+            if timer.purpose is Purpose.EXPIRE and timer.ref.is_same(ref):  # the others are of objects of its group
+                self.forecast.add(ref.group, ref.kind, timer.due_at, self.started_at)
+
+
+async def _report_end(
+    step: SweepStep,
+    find_served: Callable[[], Awaitable[Sequence[KindRule]]],
+    *,
+    write_event: WriteEvent | None,
+    telemetry: Telemetry,
+) -> None:
+    """Write an Event about the end of a sweep of all kinds.
+
+    Args:
+        step: The last step, with the counts of all steps, and all kinds that the sweep could not list.
+        find_served: Finds the kinds that were swept.
+        write_event: Writes the Event; None for no Event.
+        telemetry: Receives a problem if the Event cannot be written: the sweep has ended anyway.
+    """
+    if write_event is None or not step.whole:
+        return
+    try:
+        swept = [rule for rule in await find_served() if f"{rule.api_version}/{rule.kind}" not in step.passed_over]
+        kinds = ", ".join(rule.name for rule in swept) or "no kinds"
+        message = f"listed all objects of {kinds}: sweep {step.sweep_id}, steps: {step.step + 1}"
+        if unset := step.counts.get("timers_not_set", 0):
+            message += f"; the timers of {unset} objects could not be set: the next sweep tries again"
+        if step.passed_over:
+            left_out = f"could not list {', '.join(step.passed_over)}; {message}"
+            await write_event(EventReason.SWEPT_IN_PART, left_out, "Warning")
+        else:
+            await write_event(EventReason.SWEPT, message, "Warning" if unset else "Normal")
+    except TtlError as error:
+        telemetry.problem("could not write an Event", error=str(error))
+
 
 MISSED_AFTER = timedelta(seconds=10)
 """An object that a sweep finds due for longer than this was missed by the events."""
@@ -108,7 +218,7 @@ class Sweep:
         expiry = self.expiry_with(cast("Telemetry", counts))
         publisher, missed_before = ImpatientPublisher(self.publisher, self.chains.outages(step)), now - MISSED_AFTER
         enforcement = Enforcement.like(expiry)
-        work = StepWork(now, now + STEP_TIME, due_before, missed_before, expiry, enforcement, counts, publisher)
+        work = _StepWork(now, now + STEP_TIME, due_before, missed_before, expiry, enforcement, counts, publisher)
         work.tail_of = step.kinds[0] if step.continue_token and not step.whole and step.kinds else ""
         work.forecast = self.chains.forecasts.find(step)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
@@ -129,7 +239,7 @@ class Sweep:
             self.telemetry.sweep_ended(step.sweep_id, step.counts, whole=step.whole)
             if (forecast := self.chains.end(step)) is not None:
                 self.telemetry.forecast(forecast)
-            await report_end(step, self._served, write_event=self.write_event, telemetry=self.telemetry)
+            await _report_end(step, self._served, write_event=self.write_event, telemetry=self.telemetry)
             if self.audit_reports:
                 await self.audit_reports.write(step)
             return None
@@ -138,13 +248,13 @@ class Sweep:
     async def _served(self) -> Sequence[KindRule]:
         return await list_served(self.catalogue, cluster=self.cluster, namespace=self.namespace)
 
-    async def _list(self, step: SweepStep, queue: _Queue, work: StepWork) -> SweepStep | None:
+    async def _list(self, step: SweepStep, queue: _Queue, work: _StepWork) -> SweepStep | None:
         """Fill the queue until the time is over or the last kind is listed; returns the next step."""
         while step.kinds and self.clock.now() < work.ends_at:
             step = await self._list_page(step, queue, work)
         return step.model_copy(update={"step": step.step + 1}) if step.kinds else None
 
-    async def _list_page(self, step: SweepStep, queue: _Queue, work: StepWork) -> SweepStep:
+    async def _list_page(self, step: SweepStep, queue: _Queue, work: _StepWork) -> SweepStep:
         """List one page of the present kind; returns where to continue. A kind that fails is passed over."""
         next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
         api_version, _, kind = step.kinds[0].rpartition("/")
@@ -168,7 +278,7 @@ class Sweep:
             self.telemetry.swept(rule)
         return next_kind
 
-    async def _queue_page(self, rule: KindRule, token: str, queue: _Queue, work: StepWork) -> str:
+    async def _queue_page(self, rule: KindRule, token: str, queue: _Queue, work: _StepWork) -> str:
         """Put a page into the queue, a large page in its turn; returns the continue token of the next page."""
         async with self.large_pages.turn(rule.name) as is_turn:
             page, found = await PageReader(self.cluster, self.evaluator, work.pause, self.namespace).read(rule, token)
@@ -181,7 +291,7 @@ class Sweep:
         return await self._queue_page(rule, token, queue, work)
 
     async def _queue_found(
-        self, rule: KindRule, page: Page, found: Sequence[Found], queue: _Queue, work: StepWork
+        self, rule: KindRule, page: Page, found: Sequence[Found], queue: _Queue, work: _StepWork
     ) -> None:
         for left_out in page.unreadable:
             work.counts.fail(left_out.ref)
@@ -192,7 +302,7 @@ class Sweep:
         if page.is_large or is_short:  # its objects are large: one page of them at a time
             await queue.join()
 
-    async def _work(self, queue: _Queue, work: StepWork) -> None:
+    async def _work(self, queue: _Queue, work: _StepWork) -> None:
         while True:
             rule, found = await queue.get()
             try:
@@ -201,7 +311,7 @@ class Sweep:
                 del found  # a waiting worker keeps no object in memory
                 queue.task_done()
 
-    async def _handle(self, rule: KindRule, found: Found, work: StepWork) -> None:
+    async def _handle(self, rule: KindRule, found: Found, work: _StepWork) -> None:
         """Handle one object; after an error that may pass, timers retry this object alone."""
         ref = found if isinstance(found, ObjectRef) else found.ref
         snapshot = None if isinstance(found, ObjectRef) else found
@@ -221,7 +331,7 @@ class Sweep:
         else:
             await self._pass_on(ref, message, work)
 
-    async def _act(self, rule: KindRule, snapshot: Snapshot, work: StepWork) -> Message | None:
+    async def _act(self, rule: KindRule, snapshot: Snapshot, work: _StepWork) -> Message | None:
         """Delete a finished object that is due, or return the timer that an object needs."""
         if self.evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
             if self.evaluator.may_expire(snapshot.obj, rule):
@@ -230,7 +340,7 @@ class Sweep:
         message = await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
         return message or await self._archive_later(rule, snapshot, work)
 
-    async def _archive_later(self, rule: KindRule, snapshot: Snapshot, work: StepWork) -> TimersSet | None:
+    async def _archive_later(self, rule: KindRule, snapshot: Snapshot, work: _StepWork) -> TimersSet | None:
         """The timer for an object that is not due, and that the events did not have archived when it finished."""
         if self.dry_run or not self.evaluator.may_archive(snapshot.obj, rule):
             return None
@@ -241,7 +351,7 @@ class Sweep:
         due = [(snapshot.ref, self.clock.now())] if isinstance(decision, ToArchive) else []
         return timers_for(due, purpose=Purpose.ARCHIVE)
 
-    async def _pass_on(self, ref: ObjectRef, message: Message | None, work: StepWork) -> None:
+    async def _pass_on(self, ref: ObjectRef, message: Message | None, work: _StepWork) -> None:
         if isinstance(message, TimersSet):
             work.add_timers(ref, message.timers)
         elif isinstance(message, ObjectDeleted):
