@@ -1,12 +1,14 @@
 """Check the archives of the policy: their rights, their clocks, and the objects that wait for them."""
 
+import heapq
 import os
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shared.adapters.archive.archive import StoreArchive
@@ -16,20 +18,111 @@ from shared.adapters.archive.webhook import WebhookArchive
 from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX
 from shared.core.archive.cluster import HOME_OF_ID
+from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import digest_of
 from shared.core.archive.layout import ArchiveKey, prefix_of
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ref_of
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
-from shared.doctor.findings import Finding, Level, fail, ok, warn
+from shared.core.reasons import Reason
+from shared.core.ttl.durations import format_duration
+from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.server import SKEW_MAX
-from shared.doctor.unacknowledged import check_unacknowledged
 from shared.errors import ForbiddenError, OtherArchiveError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.archive_identity import IdentifiedArchive, IdentifiedArchives
 from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.served import list_served
 from shared.installation.place import Place
-from shared.ports import ArchiveIds, Clock, Cluster
+from shared.ports import ArchiveIds, Archives, Clock, Cluster, Page, Snapshot
 from shared.safeguards.archive_ids import ReadArchiveIds
+
+CHECKED_MAX = 100
+"""How many of the objects that finished first are looked up in the archive."""
+
+UNARCHIVED_MAX = timedelta(minutes=10)
+"""How long an object may wait for its archive before doctor reports a problem."""
+
+_WHAT = "archive: oldest unacknowledged"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A finished object for which an archive may be wanted."""
+
+    finished_at: datetime
+    obj: dict[str, Any]
+    rule: KindRule
+    read_at: datetime
+
+    def __lt__(self, other: "_Candidate") -> bool:
+        return self.finished_at < other.finished_at
+
+
+async def check_unacknowledged(
+    cluster: Cluster, kinds: Catalogue, policy: Policy, archives: Archives, place: Place
+) -> Finding:
+    """Look up the objects that finished first, and report the first one that is not acknowledged.
+
+    Args:
+        cluster: The cluster, with the operator's credentials.
+        kinds: The enabled kinds.
+        policy: The policy.
+        archives: The archives, with the credentials of this machine.
+        place: The installation.
+    """
+    evaluator = Evaluator(cluster, kinds, lambda: policy, archives=archives)
+    wanted = [rule for rule in kinds.rules if policy.archives_kind(rule) and not rule.never_finishes]
+    try:
+        served = await list_served(Catalogue(tuple(wanted)), cluster=cluster, namespace="")
+        count, oldest = 0, list[_Candidate]()
+        for rule in served:
+            async for page in _pages(cluster, rule):
+                found = list(_candidates(page, rule, evaluator))
+                count += len(found)
+                oldest = heapq.nsmallest(CHECKED_MAX, [*oldest, *found])
+        for one in oldest:
+            decision = (await evaluator.evaluate_archive(Snapshot(one.obj, one.read_at), one.rule)).decision
+            if isinstance(decision, ToArchive) or decision.reason is Reason.NOT_ARCHIVED:
+                return _report(one, decision.facts.problem, place)
+    except TtlError as error:
+        return unknown(_WHAT, str(error), place)
+    if count > len(oldest):
+        return ok(_WHAT, f"none of the {len(oldest)} that finished first, of {count} finished objects")
+    return ok(_WHAT, f"none of {count} finished objects")
+
+
+async def _pages(cluster: Cluster, rule: KindRule) -> AsyncIterator[Page]:
+    token = ""
+    while True:
+        page = await cluster.list_page(rule, continue_token=token)
+        yield page
+        if not (token := page.continue_token):
+            return
+
+
+def _candidates(page: Page, rule: KindRule, evaluator: Evaluator) -> Iterator[_Candidate]:
+    for obj in page.items:
+        finish = finish_of(obj, rule)
+        if finish.finished and finish.at is not None and evaluator.may_archive(obj, rule):
+            yield _Candidate(finish.at, obj, rule, page.read_at)
+
+
+def _report(one: _Candidate, problem: str, place: Place) -> Finding:
+    ref = ref_of(one.obj)
+    waiting = one.read_at - one.finished_at
+    where = ("-n", ref.namespace) if ref.namespace else ()
+    fix = shlex.join(("kubectl", "ttl", "explain", f"{one.rule.name}/{ref.name}", *where, *place.options))
+    if problem:
+        return warn(_WHAT, f"cannot be checked: {problem}", fix)
+    detail = f"{ref}, finished {format_duration(waiting)} ago: it is kept until it is archived"
+    if waiting <= UNARCHIVED_MAX:
+        return ok(_WHAT, detail)
+    return fail(_WHAT, detail, fix)
+
 
 _ENVIRONMENT = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",

@@ -11,14 +11,130 @@ Instants are seconds of the running loop's clock.
 
 import asyncio
 import math
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from shared.core.kinds.rule import KindRule
 from shared.errors import TryLaterError
 from shared.ports import Telemetry
-from shared.safeguards.kind_lane import KindLane
-from shared.safeguards.window import PERMITS_MAX
+from shared.safeguards.window import PERMITS_MAX, Window
+
+
+class _KindLane:
+    """Gives the permits of one kind to namespaces in turn; within a namespace, first come is first served.
+
+    One namespace holds at most half of the permits, rounded up. So if a webhook with a `namespaceSelector` hangs the
+    DELETEs of one namespace, the other namespaces still find permits. The share does not apply while all permits are
+    there and no other namespace has deletions, so it does not slow down the healthy sweep of a single namespace. While
+    the API server is slow, the share also applies to a single namespace: hanging DELETEs would otherwise hold all
+    permits when the next namespace comes. Cluster-scoped objects share the empty namespace, and may hold all permits.
+
+    If a wait was in vain, other deletions do not wait, so a hanging webhook does not hold the workers of a sweep. If
+    the namespace had its share, this applies to the namespace until one of its permits is returned. Otherwise it
+    applies to the kind until any permit is returned.
+
+    A namespace with no deletions in flight and none that wait takes no memory.
+
+    Attributes:
+        rule: The kind.
+        window: The number of permits.
+        reported: The number of permits that was reported last.
+    """
+
+    def __init__(self, rule: KindRule, permits_max: int) -> None:
+        self.rule = rule
+        self.window = Window(permits_max)
+        self.reported = permits_max
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next turn first
+        self._in_flight: Counter[str] = Counter()
+        self._stuck: set[str] = set()  # of those with deletions in flight
+        self._is_stuck = False
+
+    def may_enter(self, namespace: str) -> bool:
+        """Whether a permit is free for a namespace."""
+        return self.window.has_free and not self._has_share(namespace)
+
+    def enter(self, namespace: str) -> None:
+        """Take a permit."""
+        self.window.enter()
+        self._in_flight[namespace] += 1
+
+    def leave(self, namespace: str) -> None:
+        """Return a permit."""
+        self.window.leave()
+        self._in_flight[namespace] -= 1
+        if not self._in_flight[namespace]:
+            del self._in_flight[namespace]
+
+    def is_waiting(self, namespace: str) -> bool:
+        """Whether deletions of a namespace wait."""
+        return namespace in self._waiting
+
+    def is_stuck(self, namespace: str) -> bool:
+        """Whether a deletion would wait in vain."""
+        return self._is_stuck or namespace in self._stuck
+
+    def wait(self, namespace: str) -> asyncio.Future[None]:
+        """Line up; the result is set with the permit taken."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, deque()).append(waiter)
+        return waiter
+
+    def give_up(self, namespace: str, waiter: asyncio.Future[None]) -> None:
+        """Leave the line, if the waiter is still in it."""
+        line = self._waiting.get(namespace, deque())
+        if waiter in line:
+            line.remove(waiter)
+            if not line:
+                del self._waiting[namespace]
+
+    def waited_in_vain(self, namespace: str) -> None:
+        """Let other deletions not wait, until a permit is returned."""
+        if self._has_share(namespace):
+            self._stuck.add(namespace)
+        else:
+            self._is_stuck = True
+
+    def went_on(self, namespace: str) -> None:
+        """Let deletions wait again, since a permit of a namespace was returned after the work."""
+        self._is_stuck = False
+        self._stuck.discard(namespace)
+
+    def admit(self) -> None:
+        """Give the free permits to those who wait."""
+        while self.window.has_free:
+            namespace = next((one for one in self._waiting if not self._has_share(one)), None)
+            if namespace is None:
+                return
+            line = self._waiting.pop(namespace)
+            waiter = line.popleft()
+            if line:
+                self._waiting[namespace] = line  # behind the other namespaces
+            if not waiter.done():
+                self.enter(namespace)
+                waiter.set_result(None)
+
+    def refusal(self, *, retry_after_seconds: float) -> TryLaterError:
+        """Return the error for a deletion that gets no permit."""
+        permits, rest = self.window.permits, sum(map(len, self._waiting.values()))
+        problem = f"the API server is slow: {permits} deletions of {self.rule.name} may be in flight"
+        share = f"at most {_half(permits)} of them in one namespace"
+        return TryLaterError(f"{problem}, {share}; {rest} wait", retry_after_seconds=retry_after_seconds)
+
+    def _has_share(self, namespace: str) -> bool:
+        """Whether a namespace holds as many permits as it may."""
+        if not namespace or (self.window.is_full_size and self._is_alone(namespace)):
+            return False
+        return self._in_flight[namespace] >= _half(self.window.permits)
+
+    def _is_alone(self, namespace: str) -> bool:
+        return all(len(ones) == (namespace in ones) for ones in (self._in_flight, self._waiting))
+
+
+def _half(permits: int) -> int:
+    return (permits + 1) // 2
+
 
 SLOW_SECONDS = 1.0
 """A DELETE that takes longer is slow. Kubernetes aims at 99 % of the writes of single objects within this time:
@@ -41,7 +157,7 @@ class Pace:
 
     def __init__(self, telemetry: Telemetry, permits_max: int = PERMITS_MAX) -> None:
         self._telemetry, self._permits_max = telemetry, permits_max
-        self._lanes: dict[str, KindLane] = {}  # as many as there are kind rules
+        self._lanes: dict[str, _KindLane] = {}  # as many as there are kind rules
         self._pause: asyncio.TimerHandle | None = None
         self._refused_at = -math.inf
 
@@ -97,13 +213,13 @@ class Pace:
                 self._report(lane)
                 self._admit(lane)
 
-    def _lane_of(self, rule: KindRule) -> KindLane:
+    def _lane_of(self, rule: KindRule) -> _KindLane:
         if rule.name not in self._lanes:
-            self._lanes[rule.name] = KindLane(rule, self._permits_max)
+            self._lanes[rule.name] = _KindLane(rule, self._permits_max)
             self._telemetry.paced(rule, self._permits_max, before=self._permits_max, most=self._permits_max)
         return self._lanes[rule.name]
 
-    async def _wait(self, lane: KindLane, namespace: str) -> None:
+    async def _wait(self, lane: _KindLane, namespace: str) -> None:
         """Wait for a permit, which is already taken when this returns."""
         if lane.is_stuck(namespace):
             raise lane.refusal(retry_after_seconds=PERMIT_SECONDS_MAX)
@@ -121,7 +237,7 @@ class Pace:
             lane.waited_in_vain(namespace)
             raise lane.refusal(retry_after_seconds=PERMIT_SECONDS_MAX) from None
 
-    def _admit(self, lane: KindLane) -> None:
+    def _admit(self, lane: _KindLane) -> None:
         if self._pause is None:
             lane.admit()
 
@@ -144,7 +260,7 @@ class Pace:
         for lane in self._lanes.values():
             self._admit(lane)
 
-    def _report(self, lane: KindLane) -> None:
+    def _report(self, lane: _KindLane) -> None:
         before, permits = lane.reported, lane.window.permits
         if permits != before:
             lane.reported = permits

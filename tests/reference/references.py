@@ -1,7 +1,7 @@
 """All shipped carrier rules, what is never collected, and the reasons of decisions about unused objects."""
 
 from shared.adapters.config.carrier_files import read_carriers
-from shared.core.references.pod_spec import POD_SPEC_FIELDS
+from shared.core.references.field_tree import POD_SPEC_FIELDS
 from shared.core.unused.never_collected import (
     ANNOTATIONS_READ,
     CLUSTER_CONFIG_MAPS,

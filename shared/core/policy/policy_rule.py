@@ -3,25 +3,44 @@
 The fields of the whole file, with an example of each, are in shared.core.policy.policy.
 """
 
+import re
 from datetime import timedelta
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic import model_validator as checked
 
 from shared.core.deadlines.deadline import Deadline, Stage
 from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import Outcome
+from shared.core.objects import quote
 from shared.core.policy.archives import RuleArchive
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.policy.matching import Duration, Match
 from shared.core.policy.outcome_ttl import AnyDeadline, AnyLasting
-from shared.core.policy.percents import Percent
 from shared.core.policy.rule_checks import check_rule
 from shared.core.policy.unused import RuleUnused
 from shared.core.ttl.ttl import Ttl
+
+_PERCENT = re.compile(r"([1-9][0-9]?)%")
+
+
+def _read_percent(value: Any) -> int:
+    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"expected a percentage from 1% to 99%, such as 90%, got {quote(value)}")
+    return int(found[1])
+
+
+Percent = Annotated[
+    int,
+    BeforeValidator(_read_percent),
+    WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]?%$", "description": "A percentage from 1% to 99%."}),
+]
+"""A field of a policy: a whole percentage from 1% to 99%."""
+
 
 NOT_BEFORE = timedelta(minutes=10)
 """The default of notBefore."""

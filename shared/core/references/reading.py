@@ -4,13 +4,12 @@ Total: no JSON raises an error. If a field cannot be read that the carrier rule 
 reference with a problem to every object that the field may name: whether these are used is unknown.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from shared.core.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
-from shared.core.references.azure_volumes import read_azure_volume
 from shared.core.references.carrier import Carrier, ReferenceField
 from shared.core.references.carriers import Carriers
 from shared.core.references.field_tree import FieldNode, plant
@@ -21,6 +20,43 @@ from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import find_by_shape
 from shared.core.references.sidecars import read_sidecar
 from shared.core.references.target_names import TargetNames
+
+_NAME = "azure-storage-account-{}-secret"
+_ACCOUNTS = ("storageaccount", "storageaccountname")
+_ACCOUNT, _NAMESPACES = 1, slice(4, 6)
+_PARTS_MIN = 3
+
+
+def _read_azure_volume(origin: Origin, volume: Any, keys: Keys) -> Iterator[Reference]:
+    """The references by a volume to the Secret with the key of its storage account. Total.
+
+    Args:
+        origin: The object that has the volume.
+        volume: The CSI volume, or the parameters of a StorageClass; a text is a volumeHandle.
+        keys: Where it is.
+    """
+    if isinstance(volume, str):
+        volume = {"volumeHandle": volume}
+    attributes = volume.get("volumeAttributes", volume) if isinstance(volume, dict) else volume
+    given = attributes if isinstance(attributes, dict) else {}
+    values = {str(key).lower(): value for key, value in given.items()}
+    named = [values[key] for key in _ACCOUNTS if values.get(key)]
+    if not isinstance(attributes, dict | None) or not all(isinstance(one, str) for one in named):
+        yield from origin.unreadable((TargetKind.SECRET,), keys, volume, crosses=origin.home == ANY)
+        return
+    parts = get_text(volume, "volumeHandle").split("#")
+    named += [parts[_ACCOUNT]] if len(parts) >= _PARTS_MIN else []
+    for namespace in _read_namespaces(values.get("secretnamespace"), parts, origin.home):
+        for account in dict.fromkeys(filter(None, named)):
+            yield origin.refer(TargetKind.SECRET, namespace, _NAME.format(account), keys)
+
+
+def _read_namespaces(given: Any, parts: list[str], home: str) -> Iterable[str]:
+    if home != ANY:
+        return (home,)
+    if not isinstance(given, str) or not given:
+        return (ANY,)
+    return dict.fromkeys((given, *filter(None, parts[_NAMESPACES])))
 
 
 class ReferenceReader:
@@ -50,19 +86,19 @@ class ReferenceReader:
         version, kind = get_text(obj, "apiVersion"), get_text(obj, "kind")
         carrier = self._carriers.get(version, kind)
         if carrier is None:
-            return read_each_reference(obj, None, names)
+            return _read_each_reference(obj, None, names)
         tree = self._trees.get((version, kind))
         if tree is None:
             tree = self._trees[version, kind] = plant(carrier)
-        return read_each_reference(obj, carrier, names, tree=tree)
+        return _read_each_reference(obj, carrier, names, tree=tree)
 
 
 def read_references(obj: Any, carrier: Carrier | None, names: TargetNames) -> tuple[Reference, ...]:
-    """The references of an object, each once: see `read_each_reference`."""
-    return tuple(one for one in read_each_reference(obj, carrier, names) if one is not None)
+    """The references of an object, each once: see `_read_each_reference`."""
+    return tuple(one for one in _read_each_reference(obj, carrier, names) if one is not None)
 
 
-def read_each_reference(
+def _read_each_reference(
     obj: Any, carrier: Carrier | None, names: TargetNames, *, tree: FieldNode | None = None
 ) -> Iterator[Reference | None]:
     """Yield the references of an object, each once, and None after each part of the work.
@@ -150,7 +186,7 @@ def _read_end(field: ReferenceField, value: Any, keys: Keys, origin: Origin) -> 
         case "sidecar":
             return read_sidecar(origin, value, keys)
         case "azure":
-            return read_azure_volume(origin, value, keys)
+            return _read_azure_volume(origin, value, keys)
         case _:
             return read_field(field, value, keys, origin)
 

@@ -15,9 +15,8 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
 from shared.devserver.apiserver.resources import NAMESPACES
 from shared.doctor import archives
-from shared.doctor.archives import ArchivePolicy, check_archives, compare_store_clock
+from shared.doctor.archives import ArchivePolicy, check_archives, check_unacknowledged, compare_store_clock
 from shared.doctor.findings import Finding, Level
-from shared.doctor.unacknowledged import check_unacknowledged
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.installation.place import Place
 from shared.safeguards.archive_ids import ReadArchiveIds
