@@ -67,8 +67,9 @@ class HandlingReason(StrEnum):
     Nothing. If it lasts, `kubectl ttl doctor` checks the connection; the log line names the error.
     """
     ARCHIVED_OFTEN = "archived-often"
-    """The object changed a moment after it was archived. The new version is archived after a pause: 2 seconds after the
-    first version, twice as long after each further one, and an hour at the most. It is not deleted before.
+    """The object has changed since it was sent to its archive. The new version is archived after a pause: 2 seconds
+    after the first version, twice as long after each further one, at least as long as the object is finished, and 10
+    minutes at the most. The object is not deleted before.
 
     Nothing, if it does not last. Else `kubectl get --show-managed-fields` shows which client keeps writing the object.
     """
@@ -129,8 +130,9 @@ class EventReason(StrEnum):
     ARCHIVED_OFTEN = "ArchivedOften"
     """The object.
 
-    A client keeps writing the object after its finish, and its archive has at least 8 versions of it. The next version
-    waits, for an hour at the most, and the object is not deleted before it is stored. An Event of the journal.
+    A client keeps writing the object after its finish, and at least 8 versions of it were sent to its archive. The next
+    version waits, for 10 minutes at the most, and the object is not deleted before it is stored. An Event of the
+    journal.
     """
     INVALID_ARCHIVE = "InvalidArchive"
     """The object, or its Namespace.

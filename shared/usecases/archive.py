@@ -10,17 +10,17 @@ from shared.core.archive.document import Record
 from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.evaluate import evaluate
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text, parse_instant
+from shared.core.objects import get_text, parse_instant
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
 from shared.ports import EventReason, HandlingReason, Report, Snapshot, Verdict
 from shared.usecases.archive_lookup import AcknowledgedCopy
-from shared.usecases.archive_pauses import REPORTED_FROM, Pause
+from shared.usecases.archive_pauses import REPORTED_FROM
 from shared.usecases.archive_reports import archived_before, archived_of, describe_pause
 from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.byte_gate import HeldBytes
-from shared.usecases.next_timers import expire_at
+from shared.usecases.next_timers import engine_now, expire_at
 from shared.usecases.object_handler import Handled
 from shared.usecases.timer_handler import TimerHandler
 
@@ -78,7 +78,7 @@ class Archival(TimerHandler):
         snapshot: Snapshot,
         *,
         missed_before: datetime | None = None,  # noqa: ARG002 - of sweeps
-        fired_at: datetime | None = None,  # noqa: ARG002 - an object is archived at once
+        fired_at: datetime | None = None,
     ) -> Handled | None:
         ref, decision = snapshot.ref, evaluation.decision
         self._report_decision(rule, snapshot.obj, decision)
@@ -87,6 +87,8 @@ class Archival(TimerHandler):
                 self._record(self.would, ref, decision.reason, detail=decision.archiving.to)
                 return None
             case ToArchive():
+                if waiting := self._find_pause(decision, snapshot, fired_at):
+                    return waiting
                 return await self._store(decision, evaluation.context, rule, snapshot)
             case Ignore(Reason.ARCHIVED, facts) if facts.archiving is not None and self.attempts:
                 # An attempt before failed, or `expire` did not find the document: look at it, and repair it.
@@ -107,16 +109,28 @@ class Archival(TimerHandler):
                 timer = self._timer(rule, snapshot, evaluation.context, None)
                 return None if timer is None else TimersSet(timers=(timer,))
 
-    async def _store(
-        self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot
-    ) -> ObjectArchived | TimersSet:
+    def _find_pause(self, decision: ToArchive, snapshot: Snapshot, fired_at: datetime | None) -> TimersSet | None:
+        """The timer of a version that has to wait; it reads the version that is present then. None to store it now."""
+        ref, now, version = snapshot.ref, self.clock.now(), get_text(snapshot.obj, "metadata.resourceVersion")
+        if self.evaluator.archive_check.find_outage(decision.archiving.to):
+            return None  # the archive is not asked, so nothing is counted
+        finished_at = decision.facts.finish.at
+        pause = self.writer.pauses.begin(ref.uid, version, finished_at=finished_at, now=now)
+        if pause is None:
+            return None
+        # If the clock of the timer engine has reached the end of the pause, the timer would fire at once.
+        due_at = max(pause.until, engine_now(fired_at, now=now) + (pause.until - now))
+        self._record(Verdict.TIMER_SET, ref, HandlingReason.ARCHIVED_OFTEN, due_at=due_at)
+        if pause.versions >= REPORTED_FROM:
+            report = Report.of(ref, *describe_pause(pause), at=now)
+            self.telemetry.reported(report, by=self.by)
+        return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=due_at, attempts=self.attempts),))
+
+    async def _store(self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot) -> ObjectArchived:
         ref, archiving = snapshot.ref, decision.archiving
         destination = context.policy.archives.get(archiving.to)
         if destination is None:
             raise PermanentError(f"archive {archiving.to}: the policy has no such archive")
-        version = get_text(snapshot.obj, "metadata.resourceVersion")
-        if pause := self.writer.pauses.begin(ref.uid, version, now=self.clock.now()):
-            return self._wait(pause, ref, archiving.to)
         record = self._record_of(decision, context, rule, snapshot)
         order = ArchiveOrder(
             archiving,
@@ -136,15 +150,6 @@ class Archival(TimerHandler):
         archived = archived_of(ref, archiving.to, written, timer=self._timer(rule, snapshot, context, fact))
         self.telemetry.archived(archived, size=written.size, by=self.by)
         return archived
-
-    def _wait(self, pause: Pause, ref: ObjectRef, archive: str) -> TimersSet:
-        """Leave a version to a timer at the end of its pause, which reads the version that is present then."""
-        self._record(Verdict.TIMER_SET, ref, HandlingReason.ARCHIVED_OFTEN, due_at=pause.until)
-        if pause.versions >= REPORTED_FROM:
-            report = Report.of(ref, *describe_pause(archive, pause), at=self.clock.now())
-            self.telemetry.reported(report, by=self.by)
-        timer = Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=pause.until, attempts=self.attempts)
-        return TimersSet(timers=(timer,))
 
     async def _write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
         """Store an object; timers that wait for an archive must not take the places of timers that delete."""

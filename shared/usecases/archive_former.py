@@ -6,7 +6,6 @@ acknowledge nothing, but their children and logs may not exist anywhere else any
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,7 +15,7 @@ from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.document import Document, Record, canonical, digest_of, without_secret_data
 from shared.core.archive.layout import ArchiveKey, container_of, log_path, parse_key, parse_log_path, prefix_of
 from shared.core.archive.verify import find_damage
-from shared.errors import AbsentDocumentError, DamagedDocumentError
+from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.evaluation.pod_logs import LogGap
 from shared.ports import Archive, ConfirmingArchive
 from shared.usecases.archive_logs import LOG_HELD_BYTES, find_log_size
@@ -33,6 +32,15 @@ _log = logging.getLogger("ttl")
 _LOST = (AbsentDocumentError, DamagedDocumentError, ValueError)
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The clusters in an archive, or why they cannot be listed, and when that was, by the clock of the loop."""
+
+    archive: Archive
+    at: float
+    parts: Sequence[str] | TtlError
+
+
 @dataclass(slots=True)
 class FormerDocuments:
     """The documents of this cluster under its former names.
@@ -42,8 +50,8 @@ class FormerDocuments:
     """
 
     gate: ByteGate
-    _listed: dict[str, tuple[Archive, float, Sequence[str]]] = field(default_factory=dict)
-    _listing: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _listed: dict[str, _Listed] = field(default_factory=dict)
+    _listing: dict[str, tuple[Archive, asyncio.Task[_Listed]]] = field(default_factory=dict)
 
     async def adopt(
         self, archive: Archive, copied: ArchiveCopy, found: Found | None, *, now: datetime, secrets: bool = False
@@ -89,14 +97,37 @@ class FormerDocuments:
 
     async def _parts(self, archive: Archive, copied: ArchiveCopy) -> list[str]:
         """The former names of the cluster that the archive has, as in the keys."""
-        async with self._listing[archive.name]:
-            known, at, parts = self._listed.get(archive.name, (None, 0.0, ()))
-            now = asyncio.get_running_loop().time()
-            if known is not archive or now - at > LISTED_SECONDS_MAX:
-                parts = [one async for one in archive.folders(prefix_of())]
-                self._listed[archive.name] = archive, now, parts
+        listed = self._listed.get(archive.name)
+        if listed is None or listed.archive is not archive or _now() - listed.at > LISTED_SECONDS_MAX:
+            listed = await self._list(archive)
+        if isinstance(listed.parts, TtlError):
+            raise listed.parts
         own = copied.key.cluster
-        return [one for one in parts if is_former_part(one, own=own, cluster_id=copied.cluster_id)]
+        return [one for one in listed.parts if is_former_part(one, own=own, cluster_id=copied.cluster_id)]
+
+    async def _list(self, archive: Archive) -> _Listed:
+        """List the clusters. All that wait share one list, and its error; one that is cancelled does not end it."""
+        of, listing = self._listing.get(archive.name, (None, None))
+        if listing is None or of is not archive or listing.done():
+            listing = asyncio.create_task(_list_parts(archive))
+            self._listing[archive.name] = archive, listing
+        listed = await asyncio.shield(listing)
+        if not isinstance(listed.parts, TtlError):
+            self._listed[archive.name] = listed
+        return listed
+
+
+async def _list_parts(archive: Archive) -> _Listed:
+    parts: Sequence[str] | TtlError
+    try:
+        parts = [one async for one in archive.folders(prefix_of())]
+    except TtlError as error:
+        parts = error
+    return _Listed(archive, _now(), parts)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True, slots=True)

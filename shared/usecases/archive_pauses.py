@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-PAUSE_MAX = timedelta(hours=1)
-"""The longest pause: after 12 versions."""
+PAUSE_MAX = timedelta(minutes=10)
+"""The longest pause: a due object that was written often is deleted within the default interval of the sweep."""
 
-PAUSES_MAX = 100_000
-"""Objects that are remembered; the one that was stored first is forgotten, and has no pause then."""
+REMEMBERED = timedelta(hours=1)
+"""How long the versions of an object are counted after the end of its last pause."""
+
+PAUSES_MAX = 20_000
+"""Objects that are remembered, about 350 bytes each; the one that was stored first is forgotten first."""
 
 REPORTED_FROM = 8
 """From this number of versions on, an Event on the object says that they wait: the pause is four minutes then."""
@@ -24,7 +27,7 @@ class Pause(NamedTuple):
 
     Attributes:
         until: When the version may be stored.
-        versions: How many versions were stored before, or tried.
+        versions: How many versions this process has stored before, or has tried to store.
     """
 
     until: datetime
@@ -34,6 +37,7 @@ class Pause(NamedTuple):
 class _Last(NamedTuple):
     version: str
     at: datetime
+    pause: timedelta
     versions: int
 
 
@@ -41,30 +45,38 @@ class _Last(NamedTuple):
 class VersionPauses:
     """Counts the versions of each object that this process stores, or tries to store.
 
-    The pause after the first version is 2 seconds, and each further one is twice as long, up to `PAUSE_MAX`. Another
-    attempt on the same version has no pause. The counts are in memory: they end with the process.
+    The pause after the first version is 2 seconds, and each further one is twice as long, up to `PAUSE_MAX`. It is at
+    least as long as the time since the finish of the object. So a process that starts, and knows no counts, makes no
+    shorter pauses than the one before it. Another attempt on the same version has no pause.
     """
 
     _last: OrderedDict[str, _Last] = field(default_factory=OrderedDict)
 
-    def begin(self, uid: str, version: str, *, now: datetime) -> Pause | None:
+    def begin(self, uid: str, version: str, *, finished_at: datetime | None, now: datetime) -> Pause | None:
         """Count a version that is about to be stored; or return its pause, and count nothing.
 
         Args:
             uid: The uid of the object.
             version: Its resourceVersion.
+            finished_at: When the object finished; None if that is unknown.
             now: The present, by the clock of this process.
         """
         last = self._last.get(uid)
         if last is not None and last.version == version:
             return None
-        versions = last.versions if last is not None else 0
-        if last is not None:
-            until = last.at + min(timedelta(seconds=2 ** min(versions, 12)), PAUSE_MAX)
-            if now < until and last.at <= now:  # a clock that was set back makes no pause longer
-                return Pause(until, versions)
-        self._last[uid] = _Last(version, now, versions + 1)
+        if last is not None and last.at <= now < last.at + last.pause:  # a clock that was set back makes none longer
+            return Pause(last.at + last.pause, last.versions)
+        versions = (last.versions if last is not None else 0) + 1
+        since = now - finished_at if finished_at is not None else timedelta(0)
+        pause = min(PAUSE_MAX, max(timedelta(seconds=2 ** min(versions, 10)), since))
+        self._last[uid] = _Last(version, now, pause, versions)
         self._last.move_to_end(uid)
-        if len(self._last) > PAUSES_MAX:
-            self._last.popitem(last=False)
+        self._forget(now)
         return None
+
+    def _forget(self, now: datetime) -> None:
+        while self._last:
+            first = next(iter(self._last.values()))
+            if len(self._last) <= PAUSES_MAX and now < first.at + first.pause + REMEMBERED:
+                return
+            self._last.popitem(last=False)

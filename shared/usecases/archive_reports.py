@@ -48,11 +48,11 @@ def archived_before(fact: ArchiveFact, ref: ObjectRef, timer: Timer | None) -> O
     )
 
 
-def describe_pause(archive: str, pause: Pause) -> tuple[EventReason, str]:
+def describe_pause(pause: Pause) -> tuple[EventReason, str]:
     """The Event about an object that a client keeps writing; its message is another one only after a version more."""
-    stored = f"archive {archive} has {pause.versions} versions of the object, since a client keeps writing it"
-    waits = f"the next version is stored after a pause of up to {format_duration(PAUSE_MAX)}"
-    return EventReason.ARCHIVED_OFTEN, f"{stored}; {waits}, and the object is not deleted before"
+    sent = f"{pause.versions} versions of the object were sent to its archive, since a client keeps writing it"
+    waits = f"the next version is sent after a pause of up to {format_duration(PAUSE_MAX)}"
+    return EventReason.ARCHIVED_OFTEN, f"{sent}; {waits}, and the object is not deleted before"
 
 
 def find_unarchived_event(obj: Mapping[str, Any], decision: Decision, *, now: datetime) -> ObjectEvent | None:

@@ -37,7 +37,7 @@ CHILD_SHARE_MAX = 0.1
 """A child whose document is older than this share of `keep` is stored again, so that it does not expire before its
 owner is deleted."""
 
-_COPIES = 2  # of an object while its children and logs are stored: what was read, and what is stored
+_COPIES = 16  # the bytes of an object that was read, for each byte of its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ArchiveWriter:
         archive = await self.archives.open(order.archiving.to, order.destination)
         cluster = await self.archives.find_cluster()
         copied = _copy(snapshot.obj, rule, order, cluster)
-        if order.held is not None:  # its children and logs may take minutes: others need not wait for its bytes
+        if order.held is not None and not order.archiving.children:  # pages of children are held as well
             order.held.shrink(_COPIES * len(copied.text))
         elapsed = _timer()
         found = await look_up(archive, copied.key) if order.may_be_stored else None

@@ -1,11 +1,10 @@
 """A gate for bytes: limits how much of the memory of a process takes what is archived, or read from archives."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 ARCHIVE_BYTES_MAX = 64 * 1024 * 1024
 """Default for the bytes of objects and logs that are on the way to an archive at once."""
@@ -15,11 +14,11 @@ READ_BYTES_MAX = 48 * 1024 * 1024
 
 
 class ByteGate:
-    """Lets at most `bytes_max` bytes pass at once, in the order of the requests of each share.
+    """Lets at most `bytes_max` bytes pass at once, and keeps the order of the requests of each share.
 
-    A share is a competitor for the bytes, such as a namespace: it may hold half of what the others leave. So one share
-    gets half of all bytes, the next one a quarter, and there is room for one more at once. Requests without a share
-    may take all bytes.
+    A share is a competitor for the bytes, such as a namespace. The shares take turns, and one that holds bytes already
+    gets more only if it leaves as many free: so one share has about half of all bytes, the next one a quarter, and
+    another one finds room at once. Requests without a share may take all bytes.
 
     A request for more than `bytes_max` bytes passes alone. While a task holds bytes of the gate it must not ask for
     more of this gate, nor wait for a task that does.
@@ -31,8 +30,8 @@ class ByteGate:
     def __init__(self, bytes_max: int = ARCHIVE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.in_flight = 0
-        self._shares = Counter[str]()
-        self._waiting: dict[asyncio.Future[None], _Request] = {}
+        self._held = Counter[str]()
+        self._waiting: OrderedDict[str | None, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
 
     @asynccontextmanager
     async def hold(self, size: int, share: str | None = None) -> AsyncIterator["HeldBytes"]:
@@ -52,52 +51,50 @@ class ByteGate:
     async def acquire(self, size: int, share: str | None = None) -> None:
         """Wait until `size` more bytes may be in flight; `release` gives them back."""
         turn = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = _Request(size, share)
+        self._waiting.setdefault(share, deque()).append((size, turn))
         self._admit()
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it had its turn, and was cancelled before it could run
-                self.release(size, share)
-            else:
-                del self._waiting[turn]
+            if turn.cancelled():
                 self._admit()  # a large request may have kept smaller ones waiting
+            else:  # it had its turn, and was cancelled before it could run
+                self.release(size, share)
             raise
 
     def release(self, size: int, share: str | None = None) -> None:
         """Give back what `acquire` has got, or a part of it."""
         self.in_flight -= size
         if share is not None:
-            self._shares -= Counter({share: size})  # drops a share that holds nothing
+            self._held -= Counter({share: size})  # drops a share that holds nothing
         self._admit()
 
     def _admit(self) -> None:
-        behind = set[str | None]()  # shares with a request that has to wait: none of theirs overtakes it
-        for turn, (size, share) in list(self._waiting.items()):
-            if turn.cancelled() or share in behind:
+        while self._admit_next():
+            pass
+
+    def _admit_next(self) -> bool:
+        """Let the first request pass that may pass, and move its share to the end; False if there is none."""
+        for share, queue in list(self._waiting.items()):
+            while queue and queue[0][1].cancelled():
+                queue.popleft()
+            if not queue:
+                del self._waiting[share]
                 continue
-            if self._fits(size, share):
-                del self._waiting[turn]
-                self.in_flight += size
-                if share is not None:
-                    self._shares[share] += size
-                turn.set_result(None)
-            elif share is None or not self._shares[share]:
-                return  # a share that holds nothing is overtaken by no other
-            else:
-                behind.add(share)
-
-    def _fits(self, size: int, share: str | None) -> bool:
-        if self.in_flight == 0:
+            size, turn = queue[0]
+            left = self.bytes_max - self.in_flight - size
+            if self.in_flight and left < 0:
+                return False  # a large request is not overtaken by small ones
+            if self.in_flight and share is not None and left < self._held[share]:
+                continue  # it has its share
+            queue.popleft()
+            self._waiting.move_to_end(share)
+            self.in_flight += size
+            if share is not None:
+                self._held[share] += size
+            turn.set_result(None)
             return True
-        left = self.bytes_max - self.in_flight - size
-        held = 0 if share is None else self._shares[share]
-        return left >= (held + size if held else 0)
-
-
-class _Request(NamedTuple):
-    size: int
-    share: str | None
+        return False
 
 
 @dataclass(slots=True)

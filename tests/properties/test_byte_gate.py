@@ -25,6 +25,7 @@ class Holders:
         self.gate = ByteGate(LIMIT)
         self.held: dict[int, HeldBytes] = {}
         self.order: dict[str | None, list[int]] = {}
+        self.began: list[int] = []
         self.tasks: list[tuple[asyncio.Task, asyncio.Event]] = []
 
     def ask(self, request):
@@ -50,6 +51,7 @@ class Holders:
         async with self.gate.hold(size, share) as held:
             self.held[number] = held
             self.order.setdefault(share, []).append(number)
+            self.began.append(number)
             self.check()
             try:
                 await may_end.wait()
@@ -84,18 +86,41 @@ def test_gate_never_exceeds_its_limit_keeps_the_order_and_forgets_nothing(steps,
 
 @given(greedy=st.lists(st.tuples(st.integers(1, 100), st.sampled_from(["red", "blue"])), min_size=1, max_size=30))
 def test_whatever_two_shares_ask_for_a_third_one_passes_at_once(greedy):
-    """One share may hold a half, and the next one a quarter: what is left is enough for a request of that size."""
+    """One share may hold a half, and the next one a quarter: what is left is enough for an eighth."""
 
     async def play():
         holders = Holders()
         for request in greedy:
-            holders.ask((min(request[0], LIMIT // 4), request[1]))
+            holders.ask((min(request[0], LIMIT // 8), request[1]))
         await asyncio.sleep(0)
-        holders.ask((LIMIT // 4, "green"))
+        holders.ask((LIMIT // 8, "green"))
         await asyncio.sleep(0)
         assert len(greedy) in holders.held
         for _, may_end in holders.tasks:
             may_end.set()
         await asyncio.gather(*(task for task, _ in holders.tasks))
+
+    asyncio.run(play())
+
+
+@given(others=st.lists(st.tuples(st.integers(1, 150), st.sampled_from(["red", "blue"])), min_size=1, max_size=30))
+def test_share_waits_for_one_request_of_each_other_share(others):
+    """Also where the gate has room for one request only."""
+
+    async def play():
+        holders = Holders()
+        for request in others:
+            holders.ask(request)
+        await asyncio.sleep(0)
+        passed = len(holders.held)
+        holders.ask((LIMIT, "green"))
+        for _ in range(TURNS_MAX):
+            for _, may_end in holders.tasks:
+                may_end.set()
+            await asyncio.sleep(0)
+        await asyncio.gather(*(task for task, _ in holders.tasks))
+        order = [number for numbers in holders.order.values() for number in numbers]
+        assert sorted(order) == list(range(len(others) + 1))
+        assert holders.began.index(len(others)) <= passed + 2
 
     asyncio.run(play())

@@ -108,7 +108,7 @@ class Settings(OtelSettings, TimersSettings):
     """
     archive_bytes: int = Field(default=ARCHIVE_BYTES_MAX, alias="TTL_ARCHIVE_BYTES", ge=1024 * 1024)
     """How many bytes of objects and logs are on the way to an archive at once, at least 1048576 (1 MiB). The default is
-    64 MiB. A larger object is archived alone. One namespace takes at most half of what the others leave.
+    64 MiB. A larger object is archived alone. The namespaces share these bytes.
 
     Read by: archive, run.
     """

@@ -21,6 +21,7 @@ from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectArchived, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.usecases import archive_logs
 from shared.usecases.archive import OBJECT_BYTES, Archival
+from shared.usecases.archive_pauses import VersionPauses
 from shared.usecases.archive_writer import ArchiveWriter
 from shared.usecases.byte_gate import ArchiveGates, ByteGate
 from shared.usecases.expire import Expiry
@@ -49,6 +50,7 @@ pytestmark = pytest.mark.anyio
 
 KINDS = Catalogue((JOB, POD))
 DONE = job(complete=ago(60), ttl=30)
+FRESH = job(complete=ago(0), ttl=30)
 UID = DONE["metadata"]["uid"]
 
 
@@ -378,7 +380,7 @@ class TestArchive:
 
     async def test_object_that_a_client_keeps_writing_is_stored_a_few_times(self, bench):
         """A hundred writes in twenty seconds: each has an event, and each event a timer."""
-        stored = bench.put()
+        stored = bench.put(FRESH)
         for number in range(100):
             await bench.store(stored)
             bench.clock.advance(0.2)
@@ -388,7 +390,7 @@ class TestArchive:
         assert bench.telemetry.verdicts()[-1] == ("timer-set", "archived-often")
 
     async def test_version_in_its_pause_has_a_timer_that_stores_the_version_of_that_time(self, bench):
-        stored = bench.put()
+        stored = bench.put(FRESH)
         await bench.store(stored)
         bench.write(stored, 1)
 
@@ -402,7 +404,7 @@ class TestArchive:
         assert len(bench.archive.documents) == 2
 
     async def test_event_says_that_an_object_is_written_often(self, bench):
-        stored = bench.put()
+        stored = bench.put(FRESH)
         for number in range(9):
             await bench.store(stored)
             bench.write(stored, number)
@@ -413,9 +415,43 @@ class TestArchive:
         assert len(messages) == 2
         assert all("versions of the object" in one for one in messages)
 
+    async def test_attempt_while_the_archive_is_known_to_be_away_is_not_counted(self, bench):
+        bench.archive.failures["find"] = TryLaterError("away", outage="away")
+        stored = bench.put(FRESH)
+        for number in range(20):
+            await bench.store(stored)
+            bench.write(stored, number)
+        del bench.archive.failures["find"]
+        bench.evaluator.archive_check._away.clear()
+
+        assert isinstance(await bench.store(stored), ObjectArchived)
+
+    async def test_timer_engine_that_is_ahead_fires_a_paused_version_twice_and_not_in_a_loop(self, bench):
+        stored = bench.put(FRESH)
+        await bench.store(stored)
+        bench.write(stored, 1)
+        ahead = timedelta(seconds=100)
+
+        (timer,) = (await bench.store(stored)).timers
+        bench.clock.advance(0.01)
+        (timer,) = (await bench.archival.archive(timer)).timers  # the engine's clock has reached it at once
+
+        assert timer.due_at >= later(2)
+        (timer,) = (await bench.store(stored, dueAt=bench.clock.now() + ahead)).timers
+        assert timer.due_at == later(2) + ahead
+
+    async def test_version_that_another_process_has_stored_is_not_paused(self, bench):
+        stored = bench.put(FRESH)
+        await bench.store(stored)
+        bench.write(stored, 1)
+        elsewhere = replace(bench.archival, writer=replace(bench.archival.writer, pauses=VersionPauses()))
+        await elsewhere.archive(bench.timer(stored))
+
+        assert isinstance(await bench.store(stored, attempts=1), ObjectArchived)
+
     async def test_attempts_that_fail_count_since_they_may_have_stored_children_and_logs(self, bench):
         bench.archive.failures["put"] = TryLaterError("full")
-        stored = bench.put()
+        stored = bench.put(FRESH)
         await bench.store(stored)
         bench.write(stored, 1)
         del bench.archive.failures["put"]

@@ -6,68 +6,83 @@ from itertools import pairwise
 import pytest
 
 from shared.usecases import archive_pauses
-from shared.usecases.archive_pauses import PAUSE_MAX, VersionPauses
+from shared.usecases.archive_pauses import PAUSE_MAX, REMEMBERED, VersionPauses
 from tests.builders import NOW
 
 
-def begin_until(pauses, seconds, *, step=1):
-    """Versions that begin if an object is written each `step` seconds for some time."""
-    begun = []
-    for number, second in enumerate(range(0, seconds, step)):
-        if pauses.begin("uid", str(number), now=NOW + timedelta(seconds=second)) is None:
-            begun.append(second)
-    return begun
+def begin(pauses, seconds, *, uid="uid", version=None, finished_at=NOW):
+    """Begin a version some seconds after the finish."""
+    now = NOW + timedelta(seconds=seconds)
+    return pauses.begin(uid, version or f"{uid} {seconds}", finished_at=finished_at, now=now)
 
 
-def test_each_pause_is_twice_as_long_as_the_one_before_and_at_most_an_hour():
-    begun = begin_until(VersionPauses(), 6 * 3600)
+def begun_within(pauses, seconds, *, step=1.0, **options):
+    """When versions begin, if an object is written each `step` seconds."""
+    times = [number * step for number in range(int(seconds / step))]
+    return [at for at in times if begin(pauses, at, **options) is None]
 
-    pauses = [later - before for before, later in pairwise(begun)]
-    assert pauses == [*(2**count for count in range(1, 12)), 3600, 3600, 3600, 3600]
+
+@pytest.mark.parametrize("finished_at", [NOW, None])
+def test_each_pause_is_twice_as_long_as_the_one_before_and_at_most_ten_minutes(finished_at):
+    begun = begun_within(VersionPauses(), 3600, finished_at=finished_at)
+
+    pauses = [after - before for before, after in pairwise(begun)]
+    assert pauses == [*(2**count for count in range(1, 10)), *[600] * 4]
+
+
+def test_hundred_writes_in_twenty_seconds_store_four_versions():
+    assert len(begun_within(VersionPauses(), 20, step=0.2)) == 4
+
+
+def test_process_that_starts_makes_no_shorter_pauses():
+    """It stores one version at once. A client that writes each second has as many stored as without the start."""
+    assert begun_within(VersionPauses(), 400)[-1] < 300
+    pauses = VersionPauses()
+
+    assert begin(pauses, 300) is None
+    assert begin(pauses, 599).until == NOW + timedelta(seconds=600)
 
 
 def test_version_in_its_pause_is_not_counted_and_may_be_stored_at_its_end():
     pauses = VersionPauses()
-    pauses.begin("uid", "1", now=NOW)
+    begin(pauses, 0)
 
-    early = [pauses.begin("uid", str(number), now=NOW + timedelta(seconds=1)) for number in range(2, 50)]
-
-    assert set(early) == {(NOW + timedelta(seconds=2), 1)}
-    assert pauses.begin("uid", "50", now=NOW + timedelta(seconds=2)) is None
+    assert {begin(pauses, 1, version=f"{number}") for number in range(50)} == {(NOW + timedelta(seconds=2), 1)}
+    assert begin(pauses, 2) is None
 
 
 def test_another_attempt_on_the_same_version_and_another_object_have_no_pause():
     pauses = VersionPauses()
-    begin_until(pauses, 100)
-    last = pauses.begin("uid", "again", now=NOW + PAUSE_MAX)
+    begun_within(pauses, 100)
+    begin(pauses, 200, version="again")
 
-    assert last is None
-    assert pauses.begin("uid", "again", now=NOW + PAUSE_MAX) is None
-    assert pauses.begin("other", "1", now=NOW) is None
+    assert begin(pauses, 201, version="again") is None
+    assert begin(pauses, 201, version="next") is not None
+    assert begin(pauses, 201, uid="other") is None
 
 
 def test_clock_that_was_set_back_makes_no_pause_longer():
     pauses = VersionPauses()
-    pauses.begin("uid", "1", now=NOW)
+    begin(pauses, 0)
 
-    past = NOW - timedelta(days=1)
-
-    assert pauses.begin("uid", "2", now=past) is None
-    assert pauses.begin("uid", "3", now=past) == (past + timedelta(seconds=4), 2)
+    assert begin(pauses, -3600) is None
+    assert begin(pauses, -3599) == (NOW - timedelta(seconds=3596), 2)
 
 
-def test_object_that_was_written_first_is_forgotten_first(monkeypatch):
+def test_object_that_was_stored_first_is_forgotten_first(monkeypatch):
     monkeypatch.setattr(archive_pauses, "PAUSES_MAX", 2)
     pauses = VersionPauses()
     for uid in ("a", "b", "c"):
-        pauses.begin(uid, "1", now=NOW)
+        begin(pauses, 0, uid=uid)
 
-    assert [uid for uid in ("c", "b", "a") if pauses.begin(uid, "2", now=NOW)] == ["c", "b"]
+    assert [uid for uid in ("c", "b", "a") if begin(pauses, 1, uid=uid)] == ["c", "b"]
 
 
-@pytest.mark.parametrize("count", [10, 100])
-def test_writes_of_twenty_seconds_store_four_versions(count):
+def test_object_that_was_not_written_for_an_hour_is_forgotten():
     pauses = VersionPauses()
-    times = [NOW + timedelta(seconds=20 * number / count) for number in range(count)]
+    begun_within(pauses, 100, finished_at=None)
+    end = (PAUSE_MAX + REMEMBERED).total_seconds()
+    begin(pauses, 100 + end, uid="other")
 
-    assert sum(pauses.begin("uid", str(at), now=at) is None for at in times) == 4
+    begin(pauses, 101 + end, finished_at=None)
+    assert begin(pauses, 102 + end, finished_at=None) == (NOW + timedelta(seconds=103 + end), 1)
