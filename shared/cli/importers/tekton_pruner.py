@@ -1,4 +1,4 @@
-"""Tekton: the ConfigMaps of the pruner, its annotation, and the pruner of the operator.
+"""Tekton: the ConfigMaps of the pruner, its annotation, and the operator's pruner: `spec.pruner` of a TektonConfig.
 
 Source: tektoncd/pruner pkg/config/config.go, docs/tutorials; tektoncd/operator docs/TektonConfig.md.
 """
@@ -13,12 +13,12 @@ from shared.cli.importers.imported import (
     ImportedConfigError,
     Source,
     expect_count,
+    expect_list,
     expect_mapping,
     expect_mappings,
     expect_text,
 )
 from shared.cli.importers.sources import ClusterReads, parse_embedded
-from shared.cli.importers.tekton_operator import import_operator
 from shared.core.objects import get_text, quote
 from shared.core.ttl.durations import format_duration
 
@@ -40,6 +40,11 @@ _RUNS = {
     "taskRuns": ("taskruns.tekton.dev", "tekton.dev/task", "tr"),
 }
 _NEVER = -1
+
+_OPERATOR_KINDS = {
+    "pipelinerun": ("pipelineruns.tekton.dev", "tekton.dev/pipeline"),
+    "taskrun": ("taskruns.tekton.dev", "tekton.dev/task"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def read(sources: Sequence[Source], imported: Imported) -> None:
     _note_runs(sources, imported)
     for source in sources:
         if source.kind == "TektonConfig":
-            import_operator(source, imported)
+            _import_operator(source, imported)
 
 
 def _value(source: Source, key: str) -> Any:
@@ -190,3 +195,34 @@ def _note_runs(sources: Sequence[Source], imported: Imported) -> None:
             text = "the pruner writes it from its configuration"
             cure = "; set ttlafterfinished.dev/ttl: never on the object" if str(value) == str(_NEVER) else ""
             imported.note(source.at(f"metadata.annotations.{TTL}"), f"not taken over: {text}{cure}")
+
+
+def _import_operator(source: Source, imported: Imported) -> None:
+    """Add rules for `keep` or `keep-since`.
+
+    Raises:
+        ImportedConfigError: The configuration is invalid.
+    """
+    place = source.at("spec.pruner")
+    pruner = expect_mapping(source.get("spec.pruner") or {}, place)
+    if not pruner or pruner.get("disabled") is True:
+        imported.note(place, "nothing is imported: the pruner is not set, or disabled")
+        return
+    keep = expect_count(pruner.get("keep"), f"{place}.keep", least=1)
+    minutes = expect_count(pruner.get("keep-since"), f"{place}.keep-since", least=1)
+    if pruner.get("schedule"):
+        imported.note(
+            f"{place}.schedule", f"{quote(pruner['schedule'])} is not needed: a run is deleted when it is due"
+        )
+    for number, word in enumerate(expect_list(pruner.get("resources"), f"{place}.resources") or ["pipelinerun"]):
+        if word not in _OPERATOR_KINDS:
+            imported.note(f"{place}.resources.{number}", f"{quote(word)}: expected pipelinerun or taskrun; left out")
+            continue
+        kind, label = _OPERATOR_KINDS[word]
+        match: dict[str, Any] = {"kinds": [kind], **({"owners": []} if word == "taskrun" else {})}
+        fields: dict[str, Any] = {"ttl": format_duration(timedelta(minutes=minutes)) if minutes else "0s"}
+        if keep:
+            by = {"label": label} if pruner.get("prune-per-resource") else "namespace"
+            fields |= {"keepLast": keep, "keepLastOutcomes": "together", "keepLastBy": by}
+        if keep or minutes:
+            imported.add(f"tekton-operator-{word}", match, **fields)
