@@ -1,10 +1,14 @@
 """kube-janitor: annotations, the rules file, and the arguments of its Deployment.
 
+Of the JMESPath expressions of a rules file, those are translated that a rule of a policy can have.
+
 Source: hjacobs/kube-janitor README.rst, kube_janitor/rules.py, kube_janitor/helper.py, kube_janitor/cmd.py.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared.cli.importers.annotated import import_annotated, note_absolute
@@ -13,11 +17,11 @@ from shared.cli.importers.imported import (
     Imported,
     ImportedConfigError,
     Source,
+    escaped,
     expect_list,
     expect_mappings,
     expect_text,
 )
-from shared.cli.importers.jmespath_conditions import find_conditions
 from shared.cli.importers.sources import ClusterReads, parse_embedded
 from shared.core.objects import get_text, list_mappings, quote
 from shared.core.ttl.durations import format_duration, parse_duration
@@ -36,6 +40,15 @@ WANTED = ClusterReads(
 _TTL = re.compile("[0-9]+[smhdw]")
 _FLAG = re.compile(r"--((?:in|ex)clude-(?:resources|namespaces))=(.*)")
 _EXCLUDED_BY_DEFAULT = ["kube-system"]
+
+_TEXT = r"(?:'(?P<raw>[^'\\]*)'|`\"(?P<literal>[^\"\\]*)\"`)"
+_KEY = r"(?:(?P<key>[A-Za-z_][A-Za-z0-9_]*)|\"(?P<quoted>[^\"\\]+)\")"
+_PATH = r"(?P<path>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+)"
+_LABEL = re.compile(rf"metadata\.(?P<field>labels|annotations)\.{_KEY}(?:\s*(?P<is>==|!=)\s*{_TEXT})?")
+_EQUALS = re.compile(rf"{_PATH}\s*(?P<is>==|!=)\s*{_TEXT}")
+_CALL = re.compile(rf"(?P<call>starts_with|ends_with|contains)\(\s*{_PATH}\s*,\s*{_TEXT}\s*\)")
+_METHODS = {"starts_with": "startsWith", "ends_with": "endsWith", "contains": "contains"}
+_GLOBS = {"starts_with": "{}*", "ends_with": "*{}", "contains": "*{}*"}
 
 
 def read(sources: Sequence[Source], imported: Imported) -> None:
@@ -94,7 +107,7 @@ def _import_rule(rule: dict[str, Any], place: str, imported: Imported) -> None:
         imported.note(place, f"rule {name} is left out: none of its resources can finish")
         return
     expression = rule.get("jmespath")
-    conditions = find_conditions(expression) if expression else None
+    conditions = _find_conditions(expression) if expression else None
     if expression and conditions is None:
         imported.note(
             f"{place}.jmespath",
@@ -152,3 +165,98 @@ def _apply_flags(flags: dict[str, list[str]], imported: Imported) -> None:
     if resources or flags.get("exclude-resources"):
         text = "set TTL_KINDS to the kinds that may be deleted"
         imported.note("--include-resources, --exclude-resources", f"not a part of the policy: {text}")
+
+
+@dataclass
+class _Conditions:
+    """The conditions of an expression.
+
+    Attributes:
+        match: Parts of the `match` of a rule.
+        clauses: CEL expressions, all of which must hold.
+    """
+
+    match: dict[str, Any] = field(default_factory=dict)
+    clauses: list[str] = field(default_factory=list)
+
+    @property
+    def when(self) -> str:
+        """The `when` of a rule; empty if it needs none."""
+        return " && ".join(self.clauses)
+
+
+def _find_conditions(expression: str) -> _Conditions | None:
+    """Translate an expression; None if a rule cannot have it.
+
+    Understood: `&&` of tests of labels, annotations, the namespace, and texts at a path.
+    """
+    found = _Conditions()
+    is_understood = all(_add(_strip(term), found) for term in expression.split("&&"))
+    return found if is_understood else None
+
+
+def _strip(term: str) -> str:
+    """A term without brackets around all of it; `!` stays in front."""
+    term = term.strip()
+    negation = "!" if term.startswith("!") and not term.startswith("!=") else ""
+    inner = term.removeprefix(negation).strip()
+    while inner.startswith("(") and inner.endswith(")") and inner.count("(") == 1:
+        inner = inner[1:-1].strip()
+    return negation + inner
+
+
+def _add(term: str, found: _Conditions) -> bool:
+    is_negated, term = term.startswith("!"), term.removeprefix("!")
+    if label := _LABEL.fullmatch(term):
+        return _add_label(label, found, is_negated=is_negated)
+    if is_negated:
+        return False
+    if equals := _EQUALS.fullmatch(term):
+        return _add_test(equals, found, "{path} " + equals["is"] + " {text}", "{}" if equals["is"] == "==" else "")
+    if call := _CALL.fullmatch(term):
+        return _add_test(call, found, "{path}." + _METHODS[call["call"]] + "({text})", _GLOBS[call["call"]])
+    return False
+
+
+def _add_label(found: re.Match[str], conditions: _Conditions, *, is_negated: bool) -> bool:
+    key, value = found["key"] or found["quoted"], _text_of(found)
+    if found["field"] == "annotations":
+        if is_negated or found["is"] == "!=":
+            return False
+        return _set(conditions.match.setdefault("annotations", {}), key, "?*" if value is None else escaped(value))
+    if value is not None and is_negated:
+        return False
+    labels = conditions.match.setdefault("labels", {})
+    if value is None:
+        # A label with an empty value is false in JMESPath.
+        is_set = [{"key": key, "operator": "Exists"}, {"key": key, "operator": "NotIn", "values": [""]}]
+        tests = [{"key": key, "operator": "DoesNotExist"}] if is_negated else is_set
+        labels.setdefault("matchExpressions", []).extend(tests)
+        return True
+    if found["is"] == "!=":
+        labels.setdefault("matchExpressions", []).append({"key": key, "operator": "NotIn", "values": [value]})
+        return True
+    return _set(labels.setdefault("matchLabels", {}), key, value)
+
+
+def _add_test(found: re.Match[str], conditions: _Conditions, clause: str, glob: str) -> bool:
+    path, value = found["path"], _text_of(found) or ""
+    if path.startswith("_context") or path == "metadata.creationTimestamp":
+        return False
+    if path == "metadata.namespace" and glob:
+        name = glob.format(escaped(value))
+        return _set(conditions.match.setdefault("namespaces", {}), "names", [name])
+    parts = ["object", *path.split(".")]
+    if path not in ("metadata.name", "metadata.namespace"):  # every object has them
+        conditions.clauses += [f"has({'.'.join(parts[:count])})" for count in range(2, len(parts) + 1)]
+    conditions.clauses.append(clause.format(path=".".join(parts), text=json.dumps(value)))
+    return True
+
+
+def _set(where: dict[str, Any], key: str, value: Any) -> bool:
+    """Set a value that was not set before."""
+    return bool(where.setdefault(key, value) == value)
+
+
+def _text_of(found: re.Match[str]) -> str | None:
+    return found["raw"] if found["raw"] is not None else found["literal"]
