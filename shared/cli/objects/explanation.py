@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInForce
-from shared.cli.objects.advice import advise, advise_stop
-from shared.cli.objects.archive_advice import ARCHIVE_REASONS, advise_archive
+from shared.cli.objects.advice import ARCHIVE_REASONS, advise, advise_archive, advise_stop
 from shared.cli.objects.archive_report import archive_lines
 from shared.cli.objects.deadline_report import PAST, STOP_WORDS, describe_deadline
 from shared.cli.objects.limit_lines import describe_grouping, limit_lines

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.objects.archive_advice import advise_archive
+from shared.cli.objects.advice import advise_archive
 from shared.core.archive.archiving import Archiving
 from shared.core.decide import Facts, Ignore, Reason
 from shared.core.finish import Finish
