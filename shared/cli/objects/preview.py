@@ -1,19 +1,24 @@
-"""Decide about objects without deleting them, for `plan` and `explain`."""
+"""Decide about objects without deleting them, for `plan` and `explain`.
+
+The archives are asked about the objects of a page concurrently: one by one, `plan` of a fleet would take minutes.
+"""
 
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shared.cli.objects.archive_lookups import ArchiveLookups
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
 from shared.cli.objects.unread_facts import UnreadFact, find_unread
+from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Context, Decision, Reason
+from shared.core.decide import Decision, Reason
+from shared.core.facts import Context
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
@@ -32,6 +37,11 @@ from shared.ports import Archives, Cluster, Page, Snapshot, Unreadable
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+LOOKUPS_MAX = 64
+"""Objects about which an archive is asked concurrently."""
+
+_Key = tuple[str, str, str]
 
 
 class AbsentObjectError(TtlError):
@@ -250,3 +260,48 @@ async def _with_archive(decision: Decision, evaluator: Evaluator, snapshot: Snap
     problem = decision.facts.problem or facts.problem
     known = replace(decision.facts, archiving=facts.archiving, archived=facts.archived, problem=problem)
     return replace(decision, facts=known)
+
+
+@dataclass
+class ArchiveLookups:
+    """Remembers what the archives answered about the objects of the present pages.
+
+    Attributes:
+        check: Asks the archives.
+    """
+
+    check: ArchiveCheck
+    _answers: dict[_Key, ArchiveFact | PermanentError | None] = field(default_factory=dict)
+
+    async def prime(self, found: Sequence[tuple[Any, KindRule, Context]]) -> None:
+        """Ask about all finished objects that may be archived; `find` then forgets each answer that it returns.
+
+        Args:
+            found: The objects of a page, each with its rule and with each policy and its namespace.
+        """
+        slots = asyncio.Semaphore(LOOKUPS_MAX)
+
+        async def ask(obj: Any, rule: KindRule, context: Context) -> None:
+            if not context.policy.archives or not finish_of(obj, rule).finished:
+                return
+            async with slots:
+                try:
+                    self._answers[_key(obj, context.policy)] = await self.check.find(obj, rule, context)
+                except PermanentError as error:
+                    self._answers[_key(obj, context.policy)] = error
+
+        await asyncio.gather(*(ask(*one) for one in found))
+
+    async def find(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
+        """See `shared.evaluation.archive_check.ArchiveCheck.find`."""
+        key = _key(obj, context.policy)
+        if key not in self._answers:
+            return await self.check.find(obj, rule, context)
+        answer = self._answers.pop(key)
+        if isinstance(answer, PermanentError):
+            raise answer
+        return answer
+
+
+def _key(obj: Any, policy: Policy) -> _Key:
+    return get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion"), policy.digest

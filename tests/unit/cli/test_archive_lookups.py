@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.cli.objects.archive_lookups import LOOKUPS_MAX, ArchiveLookups
+from shared.cli.objects.preview import LOOKUPS_MAX, ArchiveLookups
 from shared.core.facts import Context
 from shared.core.namespaces import plain_namespace
 from shared.errors import PermanentError, TryLaterError
