@@ -1,16 +1,21 @@
 """The warnings of `plan`, on standard error: what its numbers do not show."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from shared.cli.deleters.in_force import InForce, PolicyInForce
 from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, find_unread_state, looped_until
+from shared.cli.objects.archive_report import describe_unarchived
 from shared.cli.objects.if_archived import if_archived
-from shared.cli.objects.kept_warnings import name_some, warn_about_kept
+from shared.cli.objects.own_deletion import find_unarchived_deletions
 from shared.cli.objects.preview import Preview
 from shared.cli.objects.unread_facts import describe_unread
 from shared.cli.output.messages import warn
 from shared.core.decide import Ignore
-from shared.core.objects import printable
+from shared.core.objects import ObjectRef, printable
+
+_SHOWN = 5
+"""The most objects that a message names."""
 
 
 def warn_about(preview: Preview, force: InForce, in_force: PolicyInForce, *, is_shown: bool, is_compared: bool) -> bool:
@@ -48,6 +53,22 @@ def warn_about(preview: Preview, force: InForce, in_force: PolicyInForce, *, is_
     for text, count in missing.items() if not is_compared else ():
         warn(f"{count} due, now or later: {printable(text)}", fg="yellow")
     if looped := [one.ref for one, _ in ahead if looped_until(force, one.ref, one.now)]:
-        warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {name_some(looped)}", fg="yellow")
-    warn_about_kept(preview)
+        warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {_name_some(looped)}", fg="yellow")
+    _warn_about_kept(preview)
     return in_force.is_known and not (preview.refused or preview.unreadable or unread or state_unread)
+
+
+def _warn_about_kept(preview: Preview) -> None:
+    """Warn about objects that wait for their archive, or whose TTL a hold saved."""
+    for text in describe_unarchived(preview.objects):
+        warn(printable(text), fg="yellow")
+    for text, refs in find_unarchived_deletions(preview.objects):
+        warn(f"{len(refs):,} have a TTL field of their own: {printable(text)}: {_name_some(refs)}", fg="yellow")
+    if preview.saved:
+        what = "with a saved TTL and no hold: the TTL has no effect until `kubectl ttl release` puts it back"
+        warn(f"{len(preview.saved)} {what}: {_name_some(preview.saved)}")
+
+
+def _name_some(refs: Sequence[ObjectRef]) -> str:
+    """Name the first objects, as a message has room for."""
+    return printable(", ".join(map(str, refs[:_SHOWN])) + (", ..." if len(refs) > _SHOWN else ""))
