@@ -31,15 +31,15 @@ from shared.cli.planning.plan_preview import NamedKinds, read_preview
 from shared.cli.planning.plan_table import print_plan
 from shared.cli.planning.plan_view import PlanView, view_of, view_options
 from shared.cli.planning.plan_warnings import warn_about
-from shared.cli.policies.archive_warnings import describe_owners
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
-from shared.cli.policies.deadline_warnings import describe_deadlines
 from shared.cli.policies.policy_warnings import (
     LIMIT,
     check_limit,
     describe_breaker,
     describe_budgets,
+    describe_deadlines,
+    describe_owners,
     find_unused,
 )
 from shared.cli.usage.acceptance import accept_option, accept_plan, check_scope

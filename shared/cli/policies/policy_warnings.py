@@ -1,15 +1,25 @@
-"""Warnings about a new policy: how much it deletes at once, and which of its limits that exceeds."""
+"""Warnings about a new policy, for `plan`.
+
+How much it deletes at once, and which of its limits that exceeds; where a rule that sets a deadline stops no object, or
+stops it earlier; and owners whose deletion waits for the archive of their children.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from shared.cli.objects.archive_report import describe_archived_first
 from shared.cli.policies.comparison import Comparison, Term
+from shared.core.archive.gate import find_propagation
+from shared.core.deadlines.deadline import Stage
+from shared.core.decide import Ignore, Reason
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
+from shared.evaluation.batch import BatchResult
 
 LIMIT = 1_000
 """The limit of objects due at once, unless the policy's own breaker sets a count."""
@@ -109,3 +119,86 @@ def _describe_rate(count: int, rate: Rate) -> str:
     seconds = round((count - rate.burst) / rate.per_second)
     takes = format_duration(timedelta(seconds=max(1, seconds)))
     return f"{rate.per_second:g} a second after the first {rate.burst:,}, so {count:,} take {takes}"
+
+
+def describe_deadlines(comparison: Comparison, policy: Policy) -> Iterator[str]:
+    """Say which rules of the new policy set a deadline that has no effect, or not the effect that the rule names."""
+    yield from _describe_unstoppable(comparison)
+    yield from _describe_opt_in(comparison, policy)
+    yield from _describe_shortened(comparison)
+    used = {
+        (active.deadline.source, active.stage)
+        for active in (one.stops[1].facts.active for one in comparison.objects)
+        if active.deadline
+    }
+    for rule in policy.rules:
+        if Stage.ACTIVE in rule.deadlines and (rule.source, Stage.ACTIVE) not in used:
+            yield f"no running object gets its deadline from {rule.source}"
+
+
+def _describe_unstoppable(comparison: Comparison) -> Iterator[str]:
+    """The kinds that have no way to stop an object, by the rule that sets a deadline for them."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for one in comparison.objects:
+        stop = one.stops[1]
+        deadline = stop.facts.active.deadline
+        if stop.reason is Reason.CANNOT_STOP and deadline and deadline.origin == "policy":
+            counts[deadline.source, one.rule.name, stop.facts.problem] += 1
+    for (source, kind, problem), count in counts.items():
+        yield f"{source} sets a deadline for {count:,} {kind}, which are not stopped: {problem}"
+
+
+def _describe_opt_in(comparison: Comparison, policy: Policy) -> Iterator[str]:
+    """The opt-in kinds for which a rule sets no deadline because it matches them by a glob."""
+    kinds: dict[str, KindRule] = {one.rule.name: one.rule for one in comparison.objects if one.rule.opt_in}
+    for kind in kinds.values():
+        for one in policy.candidates(kind):
+            if one.rule.sets_deadline and not one.rule.match.names(kind):
+                yield f"{one.rule.source} sets no deadline for {kind.name}, an opt-in kind: name it in match.kinds"
+
+
+def _describe_shortened(comparison: Comparison) -> Iterator[str]:
+    """The namespaces whose maximum shortens the deadline of a rule."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in comparison.objects:
+        active = one.stops[1].facts.active
+        if active.moved_by and active.deadline and active.deadline.origin == "policy":
+            counts[active.deadline.source, one.ref.namespace] += 1
+    for (source, namespace), count in counts.items():
+        shortened = f"max-active-deadline of namespace {namespace} shortens the deadline"
+        yield f"{shortened} of {source} for {count:,} {'object' if count == 1 else 'objects'}"
+
+
+def describe_owners(objects: Sequence[BatchResult], policy: Policy, kinds: Catalogue) -> Iterator[str]:
+    """Say how many objects may be deleted later than shown: a rule has their children archived, which go with them.
+
+    `plan` does not read the children of each object.
+
+    Args:
+        objects: The decisions about each object; the last one counts.
+        policy: The policy of these decisions.
+        kinds: All known kinds.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in objects:
+        if _takes_children(one):
+            for child in _archived_children(one.rule, kinds, policy):
+                counts[one.rule.name, child.name] += 1
+    for (owner, name), count in counts.items():
+        yield (
+            f"{count:,} {owner} may be deleted later than shown: not before their {name} are archived, and the grace of"
+            " that archive is over; `kubectl ttl explain` shows it for one of them"
+        )
+
+
+def _takes_children(one: BatchResult) -> bool:
+    """Return whether an object is deleted now or later, by its TTL or at its deadline, and its children with it."""
+    decision, stop = one.decisions[-1], one.stops[-1]
+    ends = decision if not isinstance(decision, Ignore) else stop
+    is_deleted = not isinstance(ends, Ignore) and (ends is decision or stop.facts.active.deletes)
+    return is_deleted and find_propagation(ends.facts, one.rule) != "Orphan"
+
+
+def _archived_children(rule: KindRule, kinds: Catalogue, policy: Policy) -> Iterator[KindRule]:
+    for child in rule.children:
+        yield from (one for one in kinds.of(child.group, child.kind)[:1] if policy.archives_kind(one))
