@@ -26,10 +26,8 @@ from shared.cli.objects.preview import Preview
 from shared.cli.output.messages import warn
 from shared.cli.output.tables import output_console
 from shared.cli.output.width import echo
-from shared.cli.planning.plan_json import rows_as_json
 from shared.cli.planning.plan_preview import NamedKinds, read_preview
-from shared.cli.planning.plan_table import print_plan
-from shared.cli.planning.plan_view import PlanView, view_of, view_options
+from shared.cli.planning.plan_view import PlanView, print_plan, rows_as_json, view_of, view_options
 from shared.cli.planning.plan_warnings import warn_about
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show

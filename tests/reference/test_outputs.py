@@ -13,8 +13,7 @@ from shared.cli.objects.object_report import as_json
 from shared.cli.objects.preview import find_all
 from shared.cli.planning.due_rows import By
 from shared.cli.planning.piles import count_piles, piles_as_json
-from shared.cli.planning.plan_json import rows_as_json
-from shared.cli.planning.plan_view import PlanView
+from shared.cli.planning.plan_view import PlanView, rows_as_json
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document
 from shared.cli.policies.policy_warnings import check_limit

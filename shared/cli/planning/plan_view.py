@@ -1,14 +1,51 @@
-"""What `plan` shows of the objects, as its options choose it."""
+"""What `plan` shows of the objects, as its options choose it: tables with a legend, names, or JSON.
 
+A row of a table says how many objects of a group are due, or are stopped, and when. The JSON has the same rows, in
+their order.
+"""
+
+import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
+from rich.console import Console
 
-from shared.cli.planning.due_rows import By, DueRow, Order, sort_rows
+from shared.cli.objects.time_text import describe_time, instant_as_json
+from shared.cli.output.plural import plural
+from shared.cli.output.tables import make_table, output_console
+from shared.cli.output.width import echo
+from shared.cli.planning.due_rows import (
+    NAMELESS,
+    TITLES,
+    By,
+    DueRow,
+    Order,
+    count_rows,
+    describe_roughly,
+    names_as_json,
+    sort_rows,
+)
+from shared.cli.planning.forecast import forecast, print_forecast
+from shared.cli.policies.comparison import Term
+from shared.core.deadlines.decide_stop import Stop
+from shared.core.decide import Expire, Ignore, Reason, Wait, find_fate
+from shared.core.objects import format_instant, printable
+from shared.evaluation.batch import BatchResult
 
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+
+_JSON_VERSION = 1
+"""The version of the form of the JSON; a field that is added does not change it."""
+
+_COUNTS = ("DUE NOW", "1H", "1H-24H", "LATER", "STAYS", "NEXT DUE")
+_STOP_COUNTS = ("STOP NOW", "1H", "1H-24H", "LATER", "STAYS", "NEXT STOP")
+_LEGEND = "1H: within 1h. 1H-24H: in 1h to 24h. LATER: after that. STAYS: kept for now."
+_WITHOUT_DEADLINE = (Reason.NO_DEADLINE, Reason.FINISHED, Reason.ALREADY_STOPPED, Reason.NEVER)
+_TITLES_OF_NAMES = ("OBJECT", "DUE AT", "DUE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +111,145 @@ def view_of(*, by: str | None, sort: str | None, top: int | None, names: bool, f
     return PlanView(
         by=By(by) if by else None, sort=Order(sort) if sort else None, top=top, names=names, forecast=forecast
     )
+
+
+_DEFAULT = PlanView()
+
+
+def print_plan(objects: Sequence[BatchResult], view: PlanView = _DEFAULT) -> None:
+    """Print how many objects of each group are due, and when; then the same for stops at deadlines.
+
+    Args:
+        objects: The objects, with one decision each.
+        view: What is shown of them.
+    """
+    if objects:
+        _print_rows(_COUNTS, count_rows(objects, view.by), view, objects[0].now)
+    counts = Counter(type(find_fate(one.decisions[0])) for one in objects)
+    echo(f"{counts[Expire]} due now, {counts[Wait]} due later, {counts[Ignore]} kept, of {len(objects)} objects")
+    if objects:
+        _print_reasons(objects)
+        _print_audited(objects)
+        echo(_LEGEND)
+    _print_stops([one for one in objects if _has_deadline(one)], view)
+    if view.forecast or (view.forecast is None and sys.stdout.isatty()):
+        print_forecast(output_console(), objects)
+    if view.names:
+        _print_names(output_console(), objects, top=view.top)
+
+
+def _print_reasons(objects: Sequence[BatchResult]) -> None:
+    fates = [find_fate(one.decisions[0]) for one in objects]
+    reasons = Counter(str(one.reason) for one in fates if isinstance(one, Ignore))
+    if reasons:
+        kept = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        echo(f"kept, by reason: {kept}")
+
+
+def _print_audited(objects: Sequence[BatchResult]) -> None:
+    """Print how many objects the rules with audit only report."""
+    facts = [decision.facts for one in objects for decision in (one.decisions[0], one.stops[0])]
+    by_rule = Counter(one.audited_by for one in facts if one.audited_by)
+    if by_rule:
+        rules = ", ".join(f"{name} ({count})" for name, count in sorted(by_rule.items()))
+        echo(f"only reported, now or once they are due, by policy rules with audit: {rules}")
+
+
+def _print_stops(objects: Sequence[BatchResult], view: PlanView) -> None:
+    if not objects:
+        return
+    rows = count_rows(objects, view.by, lambda one: one.stops[0])
+    _print_rows(_STOP_COUNTS, rows, view, objects[0].now)
+    stops = Counter(type(find_fate(one.stops[0])) for one in objects)
+    sums = f"{stops[Stop]} stopped now, {stops[Wait]} stopped later, {stops[Ignore]} not stopped"
+    echo(f"{sums}, of {stops.total()} objects with a deadline")
+
+
+def _print_rows(titles: Sequence[str], rows: Sequence[DueRow], view: PlanView, now: datetime) -> None:
+    shown = view.choose(rows)
+    if not shown:
+        return
+    cells = [(*row.names, *(str(row.counts[term]) for term in Term), _next(row, now)) for row in shown]
+    names = TITLES[view.by]
+    console = output_console()
+    console.print(make_table((*names, *titles), cells, width=console.width, names=len(names), gap=2))
+    if len(shown) < len(rows):
+        echo(f"... and {plural(len(rows) - len(shown), 'more row')}")
+
+
+def _has_deadline(one: BatchResult) -> bool:
+    """Return whether a source sets a deadline for an object that still runs, or a value that sets one is invalid."""
+    stop = one.stops[0]
+    is_set = stop.facts.active.deadline is not None or stop.reason is Reason.INVALID_DEADLINE
+    return is_set and stop.reason not in _WITHOUT_DEADLINE and stop.facts.finish.finished is False
+
+
+def _next(row: DueRow, now: datetime) -> str:
+    return f"in {describe_roughly(row.next_at - now)}" if row.next_at else NAMELESS
+
+
+def _find_due(objects: Sequence[BatchResult]) -> list[tuple[datetime, BatchResult]]:
+    """Return the objects that are due, now or later, with their due times; the first due comes first."""
+    found = [(at, one) for one in objects if (at := _due_at(one)) is not None]
+    return sorted(found, key=lambda item: (item[0], str(item[1].ref)))
+
+
+def _due_at(one: BatchResult) -> datetime | None:
+    """Return when an object is due; None if it is kept."""
+    match find_fate(one.decisions[0]):
+        case Expire(since):
+            return since
+        case Wait(until):
+            return until
+        case _:
+            return None
+
+
+def _print_names(console: Console, objects: Sequence[BatchResult], *, top: int | None) -> None:
+    """Print a line for each due object.
+
+    Args:
+        console: The console to print to.
+        objects: The objects.
+        top: The most lines; None for all.
+    """
+    found = _find_due(objects)
+    if not found:
+        return
+    rows = [
+        (printable(str(one.ref)), format_instant(at.replace(microsecond=0)), _describe_due(at, one))
+        for at, one in found[:top]
+    ]
+    console.print(make_table(_TITLES_OF_NAMES, rows, width=console.width, gap=2))
+    if len(found) > len(rows):
+        console.print(f"... and {plural(len(found) - len(rows), 'more object')}")
+
+
+def _describe_due(at: datetime, one: BatchResult) -> str:
+    return "now" if at <= one.now else describe_time(at.replace(microsecond=0), one.now.replace(microsecond=0))
+
+
+def rows_as_json(objects: Sequence[BatchResult], view: PlanView) -> dict[str, Any]:
+    """Return the documented JSON of the rows.
+
+    Args:
+        objects: The objects, with one decision each.
+        view: What is shown of them; `by` is set.
+    """
+    rows = count_rows(objects, view.by)
+    fates = [find_fate(one.decisions[0]) for one in objects]
+    kept = Counter(str(one.reason) for one in fates if isinstance(one, Ignore))
+    return {
+        "version": _JSON_VERSION,
+        "by": view.by,
+        "objects": len(objects),
+        "rows": [_row_as_json(row, view.by) for row in view.choose(rows)],
+        "totals": {term: sum(row.counts[term] for row in rows) for term in Term},
+        "keptByReason": dict(kept.most_common()),
+        "forecast": [{"window": bar.label, "count": bar.count} for bar in forecast(objects)],
+    }
+
+
+def _row_as_json(row: DueRow, by: By | None) -> dict[str, Any]:
+    counts = {str(term): row.counts[term] for term in Term}
+    return {**names_as_json(row.names, by), **counts, "nextDueAt": instant_as_json(row.next_at)}

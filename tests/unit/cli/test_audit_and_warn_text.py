@@ -9,7 +9,7 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import as_json
 from shared.cli.objects.preview import ObjectPreview
-from shared.cli.planning.plan_table import print_plan
+from shared.cli.planning.plan_view import print_plan
 from shared.cli.policies.comparison import Comparison, term_of
 from shared.cli.policies.comparison_output import describe
 from shared.core.capacity import Counted

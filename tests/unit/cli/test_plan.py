@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from shared.cli.objects.preview import find_all
-from shared.cli.planning.plan_table import print_plan
+from shared.cli.planning.plan_view import print_plan
 from shared.cli.policies.comparison import Comparison, Count, Term
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.policy_warnings import check_limit, describe_breaker, describe_budgets, find_unused
