@@ -17,7 +17,7 @@ from shared.cli.planning.plan_view import PlanView, rows_as_json
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document
 from shared.cli.policies.policy_warnings import check_limit
-from shared.cli.timers.pending_changes import TimerChange
+from shared.cli.timers.ls import TimerChange
 from shared.cli.timers.timer_lines import change_line
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, NOW, POD

@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 import click
 from rich.cells import cell_len
@@ -17,12 +18,11 @@ from shared.cli.input.duration import duration_option
 from shared.cli.input.options import Options, all_namespaces_option
 from shared.cli.output.messages import inform, warn
 from shared.cli.output.plural import plural
-from shared.cli.timers.pending_changes import PendingChanges
 from shared.cli.timers.place import read_pages, settings_of_pending, timers_option
 from shared.cli.timers.timer_lines import change_line, timer_line
 from shared.core.objects import format_instant, printable
 from shared.errors import TryLaterError
-from shared.messages import Purpose, Timer
+from shared.messages import Purpose, Timer, TimerKey
 from shared.ports import PendingTimers, TimerFilter
 
 WATCH_INTERVAL_SECONDS_MIN = 1.0
@@ -198,3 +198,39 @@ def _cells(timer: Timer) -> tuple[str, ...]:
     ref = timer.ref
     names = map(printable, (ref.namespace or "-", ref.kind, ref.name, str(timer.purpose)))
     return (*names, format_instant(timer.due_at.replace(microsecond=0)), str(timer.attempts))
+
+
+class TimerChange(StrEnum):
+    """What happened to a timer since the read before."""
+
+    PENDING = "pending"
+    """It is listed for the first time."""
+    MOVED = "moved"
+    """It was set again for another time."""
+    RETRIED = "retried"
+    """Its delivery failed, and is repeated."""
+    GONE = "gone"
+    """It fired, or it was cancelled."""
+
+
+class PendingChanges:
+    """Compares each read of the pending timers with the read before; keeps the timers of one read in memory."""
+
+    def __init__(self) -> None:
+        self._before: dict[TimerKey, Timer] = {}
+
+    def find(self, timers: Sequence[Timer]) -> Iterator[tuple[TimerChange, Timer]]:
+        """Yield what changed since the read before, in the order of the engine; the timers that are gone come last."""
+        before, self._before = self._before, {}
+        for timer in timers:
+            known = before.pop(timer.key, None)
+            is_twice = timer.key in self._before  # a timer that is set again during the read may be on two pages
+            self._before[timer.key] = timer
+            if known is None:
+                if not is_twice:
+                    yield TimerChange.PENDING, timer
+            elif known.attempts < timer.attempts:
+                yield TimerChange.RETRIED, timer
+            elif known.due_at != timer.due_at:
+                yield TimerChange.MOVED, timer
+        yield from ((TimerChange.GONE, timer) for timer in before.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.timers.pending_changes import PendingChanges, TimerChange
+from shared.cli.timers.ls import PendingChanges, TimerChange
 from tests.builders import ROOT
 from tests.unit.cli.timers.test_timers_commands import create, engine_on, timer
 
