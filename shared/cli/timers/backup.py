@@ -9,8 +9,7 @@ from shared.adapters.config.timers_address import SqliteAddress
 from shared.cli.input.command import command
 from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
-from shared.cli.timers.new_file import new_file
-from shared.cli.timers.place import settings_of_pending, timers_option
+from shared.cli.timers.place import new_file, settings_of_pending, timers_option
 
 
 @command()

@@ -13,8 +13,7 @@ from shared.bootstrap.open_timers import open_pending
 from shared.cli.input.command import command
 from shared.cli.output.messages import inform
 from shared.cli.output.plural import plural
-from shared.cli.timers.new_file import new_file
-from shared.cli.timers.place import read_pages, settings_of_pending, timers_option
+from shared.cli.timers.place import new_file, read_pages, settings_of_pending, timers_option
 from shared.cli.timers.timer_lines import exported_line, first_line, last_line, parse_lines
 from shared.errors import TtlError
 from shared.ports import PendingTimers

@@ -1,8 +1,10 @@
-"""Where the timers of a command are."""
+"""Where the timers of a command are, and the new file to which it writes them."""
 
 import hashlib
+import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,6 +29,9 @@ timers_option = click.option(
 
 _OF_RUN = re.compile(r"timers-[0-9a-f]+(-dry-run)?\.db")
 _DRY_RUN = "-dry-run"
+
+_PRIVATE = 0o600
+"""Mode of the file: a timer has an object's name, its namespace and when it is deleted."""
 
 
 def settings_of(address: str | None, option: str = "--timers") -> Settings:
@@ -116,10 +121,48 @@ async def read_pages(timers: PendingTimers, wanted: TimerFilter = EVERY_TIMER) -
         yield page
 
 
-def reject_file(path: object) -> NoReturn:
+def _reject_file(path: object) -> NoReturn:
     """Raise the error of a file that exists.
 
     Raises:
         UsageError: Always.
     """
     raise click.UsageError(f"FILE: expected a new file, got {path}, which exists; set --force to replace it")
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool, source: Path | None = None) -> Iterator[Path]:
+    """Create a file under another name, and give it its name after the block; after an error, delete it.
+
+    Args:
+        path: Its name.
+        force: Whether to replace a file of this name.
+        source: The timer file that is read, which is never replaced.
+
+    Yields:
+        The path of the empty file to write.
+
+    Raises:
+        UsageError: There is a file of this name, and `force` is not set; or it is the timer file.
+        TtlError: The file cannot be created.
+    """
+    if source is not None and path.exists() and path.samefile(source):
+        raise click.UsageError(f"FILE: expected another file than the timer file, got {path}; choose another name")
+    if not force and os.path.lexists(path):
+        _reject_file(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
+        yield part
+        if force:
+            part.replace(path)
+        else:
+            os.link(part, path)  # unlike a rename, it never replaces a file
+    except FileExistsError:
+        _reject_file(path)
+    except OSError as error:
+        raise TtlError(f"FILE: {path} cannot be written: {error}") from error
+    finally:
+        for ending in ("", "-journal", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                Path(f"{part}{ending}").unlink()
