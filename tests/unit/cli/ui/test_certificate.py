@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli.ui import handshakes
+from shared.cli.ui import serving
 from shared.cli.ui.certificate import ServerCertificate
 from shared.cli.ui.front_door import FrontDoor
 from shared.cli.ui.serving import serve_app
@@ -31,7 +31,7 @@ async def app(_scope, _receive, send):
     await send({"type": "http.response.body", "body": b"served"})
 
 
-def serving(certificate: ServerCertificate):
+def served(certificate: ServerCertificate):
     return serve_app(FrontDoor(app, policy="default-src 'none'", loopback_only=True), "127.0.0.1", 0, certificate)
 
 
@@ -62,7 +62,7 @@ def renew(new: Path, old: Path) -> None:
 
 async def test_page_is_served_by_https(tmp_path):
     files = write_certificate(tmp_path, "one")
-    async with serving(ServerCertificate(*files)) as url:
+    async with served(ServerCertificate(*files)) as url:
         assert url.startswith("https://127.0.0.1:")
         assert (await get(url, files[0])).endswith(b"served")
         assert (await get(url, files[0], newest=ssl.TLSVersion.TLSv1_2)).endswith(b"served")
@@ -71,7 +71,7 @@ async def test_page_is_served_by_https(tmp_path):
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
 async def test_old_tls_is_refused(tmp_path):
     files = write_certificate(tmp_path, "one")
-    async with serving(ServerCertificate(*files)) as url:
+    async with served(ServerCertificate(*files)) as url:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await get(url, files[0], newest=ssl.TLSVersion.TLSv1_1)
 
@@ -80,7 +80,7 @@ async def test_renewed_certificate_is_used_for_the_next_connection(tmp_path, cap
     caplog.set_level(logging.INFO, logger="ttl")
     files = write_certificate(tmp_path / "used", "one")
     renewed = write_certificate(tmp_path / "renewed", "two")
-    async with serving(ServerCertificate(*files)) as url:
+    async with served(ServerCertificate(*files)) as url:
         await get(url, files[0])
         for new, old in zip(renewed, files, strict=True):
             renew(new, old)
@@ -93,7 +93,7 @@ async def test_files_that_cannot_be_used_now_leave_the_certificate_as_it_was(tmp
     first = tmp_path / "first.crt"
     shutil.copy(files[0], first)
     renewed = write_certificate(tmp_path / "renewed", "two")
-    async with serving(ServerCertificate(*files)) as url:
+    async with served(ServerCertificate(*files)) as url:
         renew(renewed[0], files[0])  # its key follows later
         assert (await get(url, first)).endswith(b"served")
         files[1].unlink()
@@ -118,7 +118,7 @@ def client_hello(name: bytes) -> bytes:
 async def test_name_of_the_server_that_is_not_ascii_prints_nothing(tmp_path, monkeypatch):
     lost: list[object] = []
     monkeypatch.setattr("sys.unraisablehook", lost.append)
-    async with serving(ServerCertificate(*write_certificate(tmp_path, "one"))) as url, asyncio.timeout(HANGS_SECONDS):
+    async with served(ServerCertificate(*write_certificate(tmp_path, "one"))) as url, asyncio.timeout(HANGS_SECONDS):
         reader, writer = await asyncio.open_connection(*address_of(url))
         writer.write(client_hello("größer.example".encode()))
         assert await reader.readexactly(1) == b"\x16"  # a handshake, not an alert
@@ -132,19 +132,19 @@ async def stalled(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def test_handshake_that_lasts_too_long_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS_MAX", 0.2)
-    async with serving(ServerCertificate(*write_certificate(tmp_path, "one"))) as url, asyncio.timeout(HANGS_SECONDS):
+    monkeypatch.setattr(serving, "HANDSHAKE_SECONDS_MAX", 0.2)
+    async with served(ServerCertificate(*write_certificate(tmp_path, "one"))) as url, asyncio.timeout(HANGS_SECONDS):
         reader, writer = await stalled(url)
         assert await reader.read() == b""
         writer.close()
 
 
 async def test_stalled_handshakes_leave_room_for_a_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr(handshakes, "HANDSHAKES_AT_ONCE_MAX", 16)
-    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
+    monkeypatch.setattr(serving, "HANDSHAKES_AT_ONCE_MAX", 16)
+    monkeypatch.setattr(serving, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
     files = write_certificate(tmp_path, "one")
-    async with serving(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
-        waiting = [await stalled(url) for _ in range(handshakes.HANDSHAKES_AT_ONCE_MAX)]
+    async with served(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
+        waiting = [await stalled(url) for _ in range(serving.HANDSHAKES_AT_ONCE_MAX)]
         assert (await get(url, files[0])).endswith(b"served")
         assert await waiting[0][0].read() == b""  # the longest one had to go
         assert not waiting[-1][0].at_eof()
@@ -154,14 +154,14 @@ async def test_stalled_handshakes_leave_room_for_a_reader(tmp_path, monkeypatch)
 
 
 async def test_burst_of_stalled_handshakes_leaves_no_more_than_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(handshakes, "HANDSHAKES_AT_ONCE_MAX", 16)
-    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
+    monkeypatch.setattr(serving, "HANDSHAKES_AT_ONCE_MAX", 16)
+    monkeypatch.setattr(serving, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
     files = write_certificate(tmp_path, "one")
-    async with serving(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
-        waiting = await asyncio.gather(*(stalled(url) for _ in range(3 * handshakes.HANDSHAKES_AT_ONCE_MAX)))
+    async with served(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
+        waiting = await asyncio.gather(*(stalled(url) for _ in range(3 * serving.HANDSHAKES_AT_ONCE_MAX)))
         assert (await get(url, files[0])).endswith(b"served")
         closed = [asyncio.create_task(reader.read()) for reader, _ in waiting]
-        for ended in islice(asyncio.as_completed(closed), 2 * handshakes.HANDSHAKES_AT_ONCE_MAX):
+        for ended in islice(asyncio.as_completed(closed), 2 * serving.HANDSHAKES_AT_ONCE_MAX):
             assert await ended == b""  # all others but the limit
         for _, writer in waiting:
             writer.close()
@@ -170,9 +170,9 @@ async def test_burst_of_stalled_handshakes_leaves_no_more_than_the_limit(tmp_pat
 async def test_closed_connection_does_not_wait_long_for_the_end_of_tls(tmp_path, monkeypatch):
     """The client goes on with TCP and answers nothing, as one that fills the connections would."""
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", NEVER_SECONDS)  # the default of asyncio
-    monkeypatch.setattr(handshakes, "GOODBYE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(serving, "GOODBYE_SECONDS_MAX", 0.2)
     files = write_certificate(tmp_path, "one")
-    async with serving(ServerCertificate(*files)) as url:
+    async with served(ServerCertificate(*files)) as url:
         client = await asyncio.to_thread(silent_after_its_request, url, files[0])
         with client:
             client.setblocking(False)
@@ -191,7 +191,7 @@ def silent_after_its_request(url: str, ca: Path) -> socket.socket:
 
 
 async def test_client_that_leaves_before_it_is_accepted_delays_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(handshakes, "_PAUSE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(serving, "_PAUSE_SECONDS", NEVER_SECONDS)
     loop, files = asyncio.get_running_loop(), write_certificate(tmp_path, "one")
     accept, gone = loop.sock_accept, [ConnectionAbortedError()] * 3
 
@@ -201,14 +201,14 @@ async def test_client_that_leaves_before_it_is_accepted_delays_no_other(tmp_path
         return await accept(listener)
 
     monkeypatch.setattr(loop, "sock_accept", accept_after_others)
-    async with serving(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
+    async with served(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
         assert (await get(url, files[0])).endswith(b"served")
     assert gone == []
 
 
 async def test_client_without_tls_disturbs_no_other(tmp_path):
     files = write_certificate(tmp_path, "one")
-    async with serving(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
+    async with served(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
         reader, writer = await stalled(url)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert not (await reader.read()).startswith(b"HTTP")
