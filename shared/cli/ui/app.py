@@ -23,8 +23,7 @@ from shared.cli.ui.front_door import FrontDoor
 from shared.cli.ui.overview import overview
 from shared.cli.ui.page import UiPage
 from shared.cli.ui.places import RequestPlaces
-from shared.cli.ui.readers import PLACES_CHECKED_MAX, UserGrants
-from shared.cli.ui.shown import Asked, FindGrant, ShownView, show_view
+from shared.cli.ui.shown import PLACES_CHECKED_MAX, Asked, FindGrant, ShownView, UserGrants, show_view
 from shared.errors import TryLaterError, TtlError
 
 TOKEN_HEADERS = ("authorization", "x-ttl-authorization")

@@ -1,18 +1,24 @@
-"""What one reader of the page sees: the kinds and namespaces that they ask for and may list."""
+"""What one reader of the page may list, and sees of what they ask for."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shared.adapters.kubernetes.journal_reading import JournalEvent
+from shared.adapters.kubernetes.reviews import AskedRight, ReviewedUser, Reviews
 from shared.cli.ui.cluster_view import ClusterView
 from shared.cli.ui.groups import KindPlace, ObjectGroup
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef
+from shared.safeguards.state_schema import NAME
 
 _USAGE = {("", "Secret"): "secrets", ("", "ConfigMap"): "configmaps"}
 """The kinds without a rule of which objects are deleted."""
+
+PLACES_CHECKED_MAX = 500
+"""Kinds in single namespaces that are checked for one answer, if a user may not list the kinds in all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +154,39 @@ def _places_of_deletions(view: ClusterView, asked: Asked) -> Mapping[_Key, KindP
 
 def _plurals(kinds: Catalogue) -> Mapping[tuple[str, str], str]:
     return _USAGE | {(rule.group, rule.kind): rule.plural for rule in kinds.rules}
+
+
+class UserGrants:
+    """Finds out what one user may list.
+
+    Args:
+        reviews: Asks the API server.
+        user: The user.
+        home: The namespace of the installation.
+    """
+
+    def __init__(self, reviews: Reviews, user: ReviewedUser, home: str) -> None:
+        self._reviews, self._user, self._home = reviews, user, home
+
+    async def find(self, places: Sequence[KindPlace]) -> Grant:
+        """Find out which places the user may list: first in all namespaces, then in each.
+
+        The state of the deleters needs `get` on the ConfigMap of the shared state.
+
+        Raises:
+            TtlError: The API server does not answer, or refuses a review.
+        """
+        kinds = list(dict.fromkeys((one.group, one.plural) for one in places))
+        status = AskedRight("get", "", "configmaps", self._home, NAME)
+        rights = [status, *(AskedRight("list", group, plural) for group, plural in kinds)]
+        may_see_status, *everywhere = await self._ask(rights)
+        in_all = {kind for kind, may in zip(kinds, everywhere, strict=True) if may}
+        granted = {one for one in places if (one.group, one.plural) in in_all}
+        rest = [one for one in places if one not in granted and one.namespace]
+        checked = rest[:PLACES_CHECKED_MAX]
+        found = await self._ask([AskedRight("list", one.group, one.plural, one.namespace) for one in checked])
+        granted |= {one for one, may in zip(checked, found, strict=True) if may}
+        return Grant(frozenset(granted), len(rest) - len(checked), status=may_see_status)
+
+    async def _ask(self, rights: Sequence[AskedRight]) -> list[bool]:
+        return await asyncio.gather(*(self._reviews.may(self._user, one) for one in rights))

@@ -12,7 +12,7 @@ from shared.adapters.kubernetes.reviews import REVIEW_CACHED_SECONDS, Reviews
 from shared.cli.ui.app import UiServer, make_app
 from shared.cli.ui.cached_view import CachedView
 from shared.cli.ui.cluster_view import UnreadPart
-from shared.cli.ui.readers import PLACES_CHECKED_MAX
+from shared.cli.ui.shown import PLACES_CHECKED_MAX
 from shared.errors import ForbiddenError, TryLaterError
 from tests.builders import NOW
 from tests.ui_views import view_of
