@@ -1,10 +1,20 @@
-"""The read-only HTTP server of the page: GET / and GET /api/v1/overview, and a probe."""
+"""The read-only HTTP server of the page: GET / and GET /api/v1/overview, and a probe.
+
+The page is one HTML file with its style and its script, and the Content-Security-Policy that allows only these. Only
+some requests are handled at once: of all users together, and of each user.
+"""
 
 import asyncio
+import base64
 import json
-from collections.abc import Awaitable, Callable
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,8 +31,6 @@ from shared.cli.ui.cached_view import CachedView
 from shared.cli.ui.cluster_view import ClusterView
 from shared.cli.ui.front_door import FrontDoor
 from shared.cli.ui.overview import overview
-from shared.cli.ui.page import UiPage
-from shared.cli.ui.places import RequestPlaces
 from shared.cli.ui.shown import PLACES_CHECKED_MAX, Asked, FindGrant, ShownView, UserGrants, show_view
 from shared.errors import TryLaterError, TtlError
 
@@ -34,6 +42,18 @@ KIND_NAME_MAX = 253
 
 UNREAD_NAMED_MAX = 5
 """The maximum number of kinds that a 403 names because this process could not read them."""
+
+_PAGE = Path(__file__).with_name("page.html")
+_INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
+
+REQUESTS_AT_ONCE_MAX = 64
+"""Requests for data that are handled at once. If a client leaves, its request keeps its place while a review of its
+token or rights runs. If the client sent a second request on that connection, the first one keeps its place to its end.
+"""
+
+REQUESTS_OF_USER_MAX = 8
+"""Requests of one user that are handled at once, so that one user cannot block all others. Each ServiceAccount is a
+user, so a user who may create eight of them can still block all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +120,7 @@ def make_app(server: UiServer, *, loopback_only: bool) -> FrontDoor:
         loopback_only: Whether a request must name this machine in its Host header: then a page of another site, whose
             name resolves to this machine, gets no answer.
     """
-    page, places = UiPage.load(), RequestPlaces()
+    page, places = _UiPage.load(), RequestPlaces()
 
     async def show_page(_: Request) -> Response:
         return HTMLResponse(page.html)
@@ -200,3 +220,76 @@ async def _fail(_: Request, error: TtlError) -> Response:
 def _json(value: Any, *, status: int = HTTPStatus.OK, headers: Any = None) -> Response:
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return Response(text, status, headers, media_type="application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class _UiPage:
+    """The page.
+
+    Attributes:
+        html: Its text.
+        policy: Its Content-Security-Policy: the style and the script of the file by their hashes, and requests to this
+            server. Nothing else is loaded, and no text becomes HTML.
+    """
+
+    html: str
+    policy: str
+
+    @classmethod
+    def load(cls) -> "_UiPage":
+        """Read the page."""
+        html = _PAGE.read_text(encoding="utf-8")
+        hashes = {name: _hash(text) for name, text in _INLINE.findall(html)}
+        policy = (
+            f"default-src 'none'; style-src {hashes['style']}; script-src {hashes['script']}; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+            "require-trusted-types-for 'script'; trusted-types 'none'"
+        )
+        return cls(html, policy)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+class RequestPlaces:
+    """Counts the requests that are handled."""
+
+    def __init__(self) -> None:
+        self._all = 0
+        self._users = Counter[str]()
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Take a place until the end of the block.
+
+        Raises:
+            TryLaterError: All places are taken.
+        """
+        if self._all >= REQUESTS_AT_ONCE_MAX:
+            raise TryLaterError("too many requests at once: try again")
+        self._all += 1
+        try:
+            yield
+        finally:
+            self._all -= 1
+
+    @contextmanager
+    def take_of(self, user: str) -> Iterator[None]:
+        """Count a request of one user until the end of the block. Call it within `take`.
+
+        Args:
+            user: The name of the user; empty if rights are not checked, and then only the limit of `take` applies.
+
+        Raises:
+            TryLaterError: The user has too many requests.
+        """
+        if user and self._users[user] >= REQUESTS_OF_USER_MAX:
+            raise TryLaterError("too many requests of this user at once: try again")
+        self._users[user] += 1
+        try:
+            yield
+        finally:
+            self._users[user] -= 1
+            if not self._users[user]:
+                del self._users[user]

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from shared.adapters.kubernetes.reviews import TOKENS_REVIEWED_MAX, Reviews
-from shared.cli.ui import places
-from shared.cli.ui.app import UiServer, make_app
+from shared.cli.ui.app import REQUESTS_AT_ONCE_MAX, REQUESTS_OF_USER_MAX, UiServer, make_app
 from shared.cli.ui.cached_view import CachedView
-from shared.cli.ui.places import REQUESTS_AT_ONCE_MAX, REQUESTS_OF_USER_MAX
 from shared.cli.ui.serving import serve_app
 from shared.errors import TryLaterError
 from tests.ui_views import view_of
@@ -153,7 +151,7 @@ class CountedView(CachedView):
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # with a socket
 @pytest.mark.parametrize("half", [False, True])
 async def test_place_is_free_when_the_connection_ends(half, monkeypatch):
-    monkeypatch.setattr(places, "REQUESTS_AT_ONCE_MAX", 1)
+    monkeypatch.setattr("shared.cli.ui.app.REQUESTS_AT_ONCE_MAX", 1)
     view, gate = await view_of(), asyncio.Event()
 
     async def read() -> Any:
