@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.cells import cell_len
 
-from shared.cli.archive.selection import check_selection, report_none, select, selection_options
+from shared.cli.archive.selected import check_selection, report_none, select, selection_options
 from shared.cli.archive.source import ArchiveSource, archive_options, open_source
 from shared.cli.input.command import command
 from shared.cli.input.options import Options

@@ -1,16 +1,22 @@
-"""The stored objects that the arguments of a command name, as for kubectl: `job`, `job/build-42` or `job build-42`."""
+"""The stored objects that a command is about: one that its arguments name, or those that they select.
+
+The arguments are as for kubectl: `job`, `job/build-42` or `job build-42`.
+"""
 
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 import click
 
+from shared.adapters.clock import SystemClock
 from shared.cli.archive.source import ArchiveSource
-from shared.cli.input.options import Options
+from shared.cli.input.duration import duration_option
+from shared.cli.input.options import CallableT, Options, context_namespace_option
 from shared.cli.input.target import namespace_of, split_target
+from shared.cli.output.messages import inform
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant, parse_instant, printable
-from shared.errors import AbsentDocumentError
+from shared.errors import AbsentDocumentError, TtlError
 from shared.usecases.archive_search import ArchiveSelection, Chosen, MatchKind, Wanted, choose, find_versions
 
 target_argument = click.argument("target", nargs=-1, metavar="KIND/NAME")
@@ -25,7 +31,7 @@ def instant_option(_context: click.Context, _parameter: click.Parameter, value: 
 
 
 @dataclass(frozen=True, slots=True)
-class NamedKind:
+class _NamedKind:
     """A kind that a person named.
 
     Attributes:
@@ -39,15 +45,15 @@ class NamedKind:
     problem: str = ""
 
 
-def name_kind(word: str, kinds: Catalogue) -> NamedKind:
+def _name_kind(word: str, kinds: Catalogue) -> _NamedKind:
     """Find the kinds that a word names; a kind without a rule is named by its kind, or by kind and group."""
     try:
         rules = kinds.find_by_name(word)
     except ValueError as error:
         lower = word.lower()
-        return NamedKind(lambda group, kind: lower in _names_of(group, kind), problem=str(error))
+        return _NamedKind(lambda group, kind: lower in _names_of(group, kind), problem=str(error))
     pairs = {(rule.group, rule.kind) for rule in rules}
-    return NamedKind(lambda group, kind: (group, kind) in pairs, any(rule.scope == "Namespaced" for rule in rules))
+    return _NamedKind(lambda group, kind: (group, kind) in pairs, any(rule.scope == "Namespaced" for rule in rules))
 
 
 def _names_of(group: str, kind: str) -> set[str]:
@@ -57,7 +63,7 @@ def _names_of(group: str, kind: str) -> set[str]:
     return names | {f"{name}.{group}" for name in names}
 
 
-def places_of(kind: NamedKind, namespace: str) -> tuple[str, ...]:
+def _places_of(kind: _NamedKind, namespace: str) -> tuple[str, ...]:
     """Return the namespaces in which objects of a kind may be; empty text for cluster-scoped objects."""
     match kind.is_namespaced:
         case True:
@@ -67,7 +73,7 @@ def places_of(kind: NamedKind, namespace: str) -> tuple[str, ...]:
     return (namespace, "")
 
 
-def split_words(words: tuple[str, ...]) -> tuple[str, str]:
+def _split_words(words: tuple[str, ...]) -> tuple[str, str]:
     """Split arguments into a kind and a name, each of which may be empty.
 
     Raises:
@@ -91,12 +97,12 @@ async def find_stored(
         UsageError: The arguments are not one kind and one name.
     """
     word, name = split_target(words)
-    kind = name_kind(word, source.kinds)
+    kind = _name_kind(word, source.kinds)
     namespace = namespace_of(options) if kind.is_namespaced is not False else ""
     what = printable(f"{word} {namespace}/{name}" if namespace else f"{word} {name}")
     if not source.cluster:
         raise AbsentDocumentError(f"archive {source.name} is empty")
-    places = places_of(kind, namespace)
+    places = _places_of(kind, namespace)
     found = await find_versions(source.archive, ArchiveSelection(source.cluster, places, kind.matches, name, since))
     if not found and kind.problem:
         raise AbsentDocumentError(f"{what} is not in the archive; {kind.problem}")
@@ -105,3 +111,83 @@ async def find_stored(
         asked = f"no version was archived at or before {format_instant(wanted.at)}"
         raise AbsentDocumentError(f"{what}: {asked}; the first was archived {first}")
     return choose(found, wanted, what=what)
+
+
+def selection_options(command: CallableT) -> CallableT:
+    """Add the argument KIND or KIND/NAME, and the options that select stored objects."""
+    since = click.option(
+        "--since",
+        callback=duration_option,
+        metavar="TIME",
+        help="Only objects that finished on the day this time ago (UTC), or later: 2d. Default: all.",
+    )
+    everywhere = click.option(
+        "-A", "--all-namespaces", is_flag=True, help="In all namespaces, with the cluster-scoped objects."
+    )
+    target = click.argument("target", nargs=-1, metavar="[KIND[/NAME]]")
+    return target(context_namespace_option(everywhere(since(command))))
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What the arguments and options of a command select.
+
+    Attributes:
+        selection: What is selected.
+        kind: The kind that is named; None for all kinds.
+        namespace: The namespace; empty for all.
+    """
+
+    selection: ArchiveSelection
+    kind: _NamedKind | None
+    namespace: str
+
+
+def check_selection(target: tuple[str, ...], options: Options, *, all_namespaces: bool) -> tuple[str, str]:
+    """Return the kind and the name that the arguments name, each of which may be empty.
+
+    Raises:
+        UsageError: The arguments or the options exclude each other.
+    """
+    if all_namespaces and options.namespace:
+        raise click.UsageError("expected either --namespace or --all-namespaces, got both")
+    return _split_words(target)
+
+
+def select(
+    source: ArchiveSource, words: tuple[str, str], options: Options, *, all_namespaces: bool, since: timedelta | None
+) -> Selected:
+    """Find out what is selected.
+
+    Args:
+        source: The archive.
+        words: The kind and the name, as `check_selection` returns them.
+        options: They name the namespace.
+        all_namespaces: Whether all namespaces are selected.
+        since: How long ago the first day is; None for all days.
+    """
+    word, name = words
+    kind = _name_kind(word, source.kinds) if word else None
+    namespace = "" if all_namespaces else namespace_of(options)
+    places = None if all_namespaces else _places_of(kind, namespace) if kind else (namespace,)
+    first = (SystemClock().now() - since).date() if since is not None else None
+    selection = ArchiveSelection(source.cluster, places, kind.matches if kind else None, name, first)
+    return Selected(selection, kind, namespace)
+
+
+def report_none(source: ArchiveSource, selected: Selected) -> None:
+    """Say that nothing is selected.
+
+    Raises:
+        TtlError: The kind has no rule, and may be a typing error.
+    """
+    kind, selection = selected.kind, selected.selection
+    if not source.cluster:
+        inform(f"archive {source.name} is empty")
+        return
+    if kind is not None and kind.problem:
+        raise TtlError(f"archive {source.name} has no such object; {kind.problem}")
+    what = "object of this name" if selection.name else "object"
+    what += " that finished since then" if selection.since else ""
+    place = f" in namespace {selected.namespace}" if selected.namespace else ""
+    inform(printable(f"archive {source.name} has no {'such ' if kind else ''}{what}{place}"))

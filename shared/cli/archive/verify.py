@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from shared.cli.archive.ls import stored_as_json
-from shared.cli.archive.selection import check_selection, report_none, select, selection_options
+from shared.cli.archive.selected import check_selection, report_none, select, selection_options
 from shared.cli.archive.source import archive_options, open_source
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, output_option
