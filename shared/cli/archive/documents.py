@@ -1,8 +1,8 @@
-"""The documents of an archived object: read, and printed as YAML or JSON."""
+"""The documents of an archived object: read, and printed as YAML or JSON; and what is missing of its logs."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,8 +11,9 @@ import yaml
 
 from shared.cli.archive.source import ArchiveSource
 from shared.cli.output.messages import inform
+from shared.cli.output.plural import plural
 from shared.core.archive.cluster import SourceCluster
-from shared.core.archive.document import Document
+from shared.core.archive.document import Document, Record
 from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import describe_rivals, find_damage
 from shared.core.objects import format_instant, get_text, list_mappings, printable, ref_of
@@ -32,6 +33,9 @@ _OTHER_NUMBER = re.compile(
     r"[-+]?0o[0-7_]+|[-+]?0b[01_]+|[-+]?[0-9_.]+[eE][-+]?[0-9]+|[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"
 )
 """Texts that are numbers for some YAML parsers, and texts for this one."""
+
+_IN_PART = ("cut:", "broken-off:", "kept:")
+"""The problems with which a part of a log is stored."""
 
 
 class _Dumper(_Base):  # type: ignore[misc]  # chosen at run time
@@ -183,3 +187,25 @@ def describe_record(document: Document, stored: Stored) -> str:
         parts.append(f"logs: {len(record.logs)}")
     redacted = "; the data of this Secret was not archived" if record.redacted else ""
     return f"{ref_of(document.obj)}: {', '.join(parts)}{redacted}"
+
+
+def describe_log_problems(record: Record) -> Iterator[str]:
+    """Say for each container what is missing of its log: `no log of ok-jf9xx/main: refused: …`."""
+    for container, problem in record.log_problems.items():
+        what = "the log of {} is not complete" if problem.startswith(_IN_PART) else "no log of {}"
+        yield f"{what.format(container)}: {problem}"
+
+
+def explain_no_logs(record: Record) -> str:
+    """Say why an object has no stored logs."""
+    if record.log_problems:
+        return f"no log was stored: {plural(len(record.log_problems), 'log')} missing"
+    if record.with_logs:
+        return "no logs were archived with the object: neither it nor its children had a container with a log"
+    return "no logs were archived with the object: nothing has set `logs: true` for it when it was archived"
+
+
+def count_logs(record: Record) -> str:
+    """`3 logs, 1 log missing`."""
+    stored, missing = len(record.logs), sum(not one.startswith(_IN_PART) for one in record.log_problems.values())
+    return ", ".join([plural(stored, "log"), *([f"{plural(missing, 'log')} missing"] if missing else [])])

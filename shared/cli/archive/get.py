@@ -6,10 +6,16 @@ from datetime import datetime
 
 import click
 
-from shared.cli.archive.documents import as_text, describe_record, read_children, read_chosen
+from shared.cli.archive.documents import (
+    as_text,
+    describe_log_problems,
+    describe_record,
+    explain_no_logs,
+    read_children,
+    read_chosen,
+)
 from shared.cli.archive.selected import find_stored, instant_option, target_argument
 from shared.cli.archive.source import ArchiveSource, archive_options, open_source
-from shared.cli.archive.stored_logs import describe_log_problems, explain_no_logs
 from shared.cli.input.command import command
 from shared.cli.input.options import CallableT, Options, context_namespace_option
 from shared.cli.input.target import split_target

@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from shared.adapters.clock import SystemClock
-from shared.cli.archive.documents import read_chosen
+from shared.cli.archive.documents import count_logs, describe_log_problems, read_chosen
 from shared.cli.archive.reachable import check_reachable
 from shared.cli.archive.source import find_own, open_destination
-from shared.cli.archive.stored_logs import count_logs, describe_log_problems
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.journal.record import NO_RECORD, DeletionRecord
 from shared.cli.objects.time_text import describe_instant, instant_as_json
