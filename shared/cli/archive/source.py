@@ -1,4 +1,7 @@
-"""The archive of a command: named in a policy, opened with the credentials of the environment."""
+"""The archive of a command: named in a policy, opened with the credentials of the environment.
+
+Before a command uses a destination, it checks which archive that is, as the processes do.
+"""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.cli.archive.identity_check import IdentityCheck, check_identity
 from shared.cli.archive.reachable import check_reachable
 from shared.cli.deleters.in_force import InForce, NamespaceState, read_in_force, read_states
 from shared.cli.input.options import (
@@ -29,13 +31,17 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
-from shared.errors import TtlError
+from shared.errors import OtherArchiveError, TtlError
+from shared.evaluation.archive_identity import IdentifiedArchive
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports.archive import Archive
+from shared.safeguards.archive_ids import ReadArchiveIds
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the clients of the stores take long to load
     from shared.adapters.archive.archive import StoreArchive
     from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+_NONE_REMEMBERS = "no installation and no `run` on this cluster remembers an archive of this name or destination"
 
 NO_CLUSTER = "no cluster is configured"
 """Why it is unknown which cluster this is, and which archive a destination is."""
@@ -56,6 +62,50 @@ archive_policy_option = click.option(
     type=click.Path(path_type=Path),
     help="The policy that names the archives. Default: $TTL_POLICY, else the installed policy.",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityCheck:
+    """Whether a destination is the archive that an installation or a `run` remembers.
+
+    Attributes:
+        ids: What it remembers, for a check at each later use; None if that is unknown.
+        unchecked: Why it is unknown which archive the destination is; empty if it is the one that the first state that
+            remembers an archive remembers, and each state before it can be read.
+    """
+
+    ids: ReadArchiveIds | None = None
+    unchecked: str = ""
+
+
+async def check_identity(archive: "StoreArchive", states: Sequence[NamespaceState]) -> IdentityCheck:
+    """Compare the marker of an archive with the shared states of a cluster.
+
+    The destination may be the archive that an installation remembers, or that of a `run`: both may use one name. The
+    state of the installation comes first.
+
+    Raises:
+        OtherArchiveError: None of those that remember an archive remembers this one.
+        TryLaterError: The store is away.
+        PermanentError: The store refuses, or what is remembered is damaged.
+    """
+    other: OtherArchiveError | None = None
+    unread = ""
+    for state in states:
+        unread = unread or (f"the shared state cannot be read: {state.unread}" if state.unread else "")
+        ids = ReadArchiveIds((state.contents,))
+        if not await ids.find(archive.name, archive.location):
+            continue
+        try:
+            await IdentifiedArchive(archive, ids).identify()
+        except OtherArchiveError as error:
+            other = other or error
+        else:
+            # Anyone may leave a state in the namespace of `run`: it is no word about the archive of the installation.
+            return IdentityCheck(ids, unread or (str(other) if other is not None else ""))
+    if other is not None:
+        raise other
+    return IdentityCheck(unchecked=unread or _NONE_REMEMBERS)
 
 
 def archive_options(command: CallableT) -> CallableT:

@@ -7,7 +7,7 @@ import pytest
 
 from shared.adapters.archive.archive import StoreArchive
 from shared.adapters.archive.open_archive import open_archive
-from shared.cli.archive.identity_check import check_identity
+from shared.cli.archive.source import check_identity
 from shared.cli.deleters.in_force import NamespaceState
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.identity import MARKER, KnownArchive, Marker
