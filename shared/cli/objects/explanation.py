@@ -7,19 +7,20 @@ from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInFo
 from shared.cli.objects.advice import ARCHIVE_REASONS, advise, advise_archive, advise_stop
 from shared.cli.objects.archive_report import archive_lines
 from shared.cli.objects.deadline_report import PAST, STOP_WORDS, describe_deadline
-from shared.cli.objects.limit_lines import describe_grouping, limit_lines
 from shared.cli.objects.object_report import ExplainContext, describe_reason
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
 from shared.cli.objects.unread_facts import UnreadFact
 from shared.cli.output.width import wrap
+from shared.core.capacity import Counted, QuotaUsage
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
 from shared.core.finish import EARLY_FINISH
 from shared.core.kinds.rule import Outcome
 from shared.core.objects import ObjectRef, format_instant, printable
-from shared.core.policy.policy_rule import PolicyRule
+from shared.core.policy.conditions import Grouping
+from shared.core.policy.policy_rule import NOT_BEFORE, PolicyRule
 from shared.core.ttl.durations import format_duration
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
@@ -275,6 +276,64 @@ def _due(facts: Facts, now: datetime) -> str:
 def _keep_last(facts: Facts, rule: PolicyRule) -> str:
     """Say what a rule keeps: `policy rule ci keeps the newest 3 that failed of its kind …; none of them …`."""
     outcome = facts.finish.outcome
-    which, by = _COUNTED_AS[rule.counted_as(outcome)], describe_grouping(rule.keep_last_by)
+    which, by = _COUNTED_AS[rule.counted_as(outcome)], _describe_grouping(rule.keep_last_by)
     newer = "its rank is unknown" if facts.newer is None else f"{facts.newer or 'none'} of them finished later"
     return f"{rule.source} keeps the newest {rule.kept_of(outcome)}{which} of its kind in this namespace{by}; {newer}"
+
+
+def limit_lines(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield a line for each limit of a policy rule that applies to the object."""
+    if facts.count_rule is not None:
+        yield "maxCount", _count_line(facts.count_rule, facts.counted)
+    if facts.quota_rule is not None and facts.ttl is not None:
+        yield from (("quota", text) for text in _quota_lines(facts, facts.quota_rule))
+
+
+def _count_line(rule: PolicyRule, counted: Counted | None) -> str:
+    """`7th oldest of 57 finished objects of its kind in this namespace; limit 50, by policy rule ci`."""
+    limit = f"limit {rule.max_count}, by {rule.source}"
+    if counted is None:
+        return f"not counted; {limit}"
+    place = _ordinal(counted.total - counted.newer)
+    of_group = f"finished objects of its kind in this namespace{_describe_grouping(rule.count_by)}"
+    return f"{place} oldest of {counted.total} {of_group}; {limit}"
+
+
+def _quota_lines(facts: Facts, rule: PolicyRule) -> Iterator[str]:
+    """`count/jobs.batch of ResourceQuota objects: 47 of 50, 94 %; limit 90 %, by policy rule ci`."""
+    percent, pressure = rule.when_quota_above or 0, facts.pressure
+    if pressure is None:
+        yield f"not read; limit {percent} %, by {rule.source}"
+        return
+    if not pressure.quotas:
+        what = "no ResourceQuota of this namespace limits the number of objects of its kind"
+        yield f"{what}; limit {percent} %, by {rule.source}"
+        return
+    usages = "; ".join(map(_quota_usage, pressure.quotas))
+    yield f"{usages}; limit {percent} %, by {rule.source}"
+    if excess := pressure.excess(percent):
+        after = format_duration(NOT_BEFORE if rule.not_before is None else rule.not_before)
+        what = (
+            "this object may not be deleted before its TTL is over"
+            if pressure.older is None
+            else f"{pressure.older} that have to be deleted finished earlier"
+        )
+        yield f"{excess} must be deleted, the oldest first, and each not sooner than {after} after its finish; {what}"
+
+
+def _quota_usage(usage: QuotaUsage) -> str:
+    share = usage.used * 100 // usage.hard
+    return f"{usage.resource} of ResourceQuota {usage.name}: {usage.used} of {usage.hard}, {share} %"
+
+
+def _ordinal(number: int) -> str:
+    """`1st`, `2nd`, `11th`."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _describe_grouping(by: Grouping) -> str:
+    """`, by label app`; empty for the groups of a namespace."""
+    if by.by == "namespace":
+        return ""
+    return f", by label {by.label}" if by.label else ", by a CEL expression" if by.by == "cel" else f", by {by.by}"

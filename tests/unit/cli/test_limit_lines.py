@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.cli.objects.limit_lines import limit_lines
+from shared.cli.objects.explanation import limit_lines
 from shared.core.capacity import Counted, QuotaPressure, QuotaUsage
 from tests.unit.core.ttl.test_precedence import DONE, facts, rules
 
