@@ -13,7 +13,7 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected, split_target
 from shared.cli.usage.findings import find_usage_kind
-from shared.cli.usage.printing import print_usage
+from shared.cli.usage.usage_report import print_usage
 
 
 @command()

@@ -17,7 +17,7 @@ from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import AbsentObjectError, find_one
 from shared.cli.usage.findings import find_usage_kind
-from shared.cli.usage.printing import print_usage
+from shared.cli.usage.usage_report import print_usage
 from shared.core.decide import Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef

@@ -1,14 +1,20 @@
-"""What is known about the use of a Secret or ConfigMap, as JSON and as text."""
+"""What is known about the use of a Secret or ConfigMap, as JSON and as text; printed for `references` and `explain`."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInForce
-from shared.cli.deleters.obstacles import Obstacle
+import click
+
+from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, InForce, PolicyInForce
+from shared.cli.deleters.obstacles import Obstacle, find_stops
+from shared.cli.input.options import Options
+from shared.cli.input.target import namespace_of
 from shared.cli.objects.time_text import describe_instant, describe_time, instant_as_json
-from shared.cli.output.width import wrap
-from shared.cli.usage.findings import UsageFinding, source_of
+from shared.cli.output.width import terminal_width, wrap
+from shared.cli.usage.findings import UsageFinding, carriers_of, find_one_usage, source_of
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, get_text, printable, ref_of
 from shared.core.references.reference import Reference
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX
@@ -26,6 +32,10 @@ from shared.core.unused.decide_unused import (
 from shared.core.unused.unused_mark import is_marked, mark_patch
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 from shared.core.unused.use_record import use_patch
+from shared.evaluation.usage import UsageReader
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 _INDENT = 12
 _REFERENCES_SHOWN = 20
@@ -80,6 +90,28 @@ USAGE_WORDS = {
     Reason.READ_BY_LABEL: "a controller finds it by its label",
 }
 """Each reason of a decision about an unused object in one sentence."""
+
+
+async def print_usage(
+    cluster: "KubernetesCluster", rule: KindRule, name: str, *, options: Options, force: InForce, output: str
+) -> None:
+    """Print what refers to one Secret or ConfigMap, and the decision about it.
+
+    Raises:
+        AbsentObjectError: It does not exist.
+        TtlError: It cannot be read.
+        SystemExit: It is unknown whether the object is used, or which policy is in force; the output says why.
+    """
+    chosen = force.choose(options.policy)
+    reader = UsageReader(cluster, carriers_of(options))
+    place = namespace_of(options)
+    one = await find_one_usage(reader, cluster, rule, namespace=place, name=name, policy=chosen.policy)
+    if output == "json":
+        click.echo(json.dumps(usage_as_json(one, chosen), indent=2))
+    else:
+        click.echo(usage_as_text(one, chosen, list(find_stops(force, one.now)), terminal_width()))
+    if one.is_used is None or is_unsure(one, chosen):
+        raise SystemExit(1)
 
 
 def is_unsure(one: UsageFinding, chosen: PolicyInForce) -> bool:
