@@ -1,8 +1,8 @@
-"""`hold` and `release`: keep one object, and end that."""
+"""`hold` and `release`: keep one object, and end that. Of a Secret or a ConfigMap, only metadata is read."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,15 +14,17 @@ from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options, reason_option
 from shared.cli.input.target import connected, split_target
 from shared.cli.objects.deadline_report import describe_held_deadline
-from shared.cli.objects.edited_object import connected_target, describe_override, echo_decision
+from shared.cli.objects.edited_object import EditTarget, connected_target, describe_override, echo_decision
 from shared.cli.objects.related import DeletingOwner, find_deleting_owners
 from shared.cli.output.width import echo
 from shared.cli.usage.findings import find_usage_kind
-from shared.cli.usage.holding import hold_usage, release_usage
+from shared.cli.usage.usage_report import USAGE_WORDS
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import printable
+from shared.core.objects import get_annotations, printable
 from shared.core.ttl import edits
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
+from shared.core.unused.hold_unused import hold_unused
+from shared.core.unused.unused_reasons import UnusedReason
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, RUN
 from shared.safeguards.state_schema import StateContents
@@ -30,7 +32,6 @@ from shared.usecases.hold import Written, hold_object
 
 if TYPE_CHECKING:
     from shared.adapters.kubernetes.cluster import KubernetesCluster
-
 
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 
@@ -51,7 +52,7 @@ async def hold(options: Options, *, target: tuple[str, ...], reason: str) -> Non
     usage_kind = _usage_kind_of(target)
     async with connected_target(target, options, rule=usage_kind) as found:
         if usage_kind is not None:
-            await hold_usage(found, reason)
+            await _hold_usage(found, reason)
             return
         written = await hold_object(found.rule, found.ref, reason, editor=found.cluster)
         decision = await found.report(f"{found.ref} is held: {reason}", written)
@@ -82,7 +83,7 @@ async def release(options: Options, *, target: tuple[str, ...], breaker: bool) -
     usage_kind = _usage_kind_of(target)
     async with connected_target(target, options, rule=usage_kind) as found:
         if usage_kind is not None:
-            await release_usage(found)
+            await _release_usage(found)
             return
         written = await found.write(lambda obj: edits.release(obj, found.rule))
         decision = await found.report(f"{found.ref} is {'released' if written.change else 'not held'}", written)
@@ -156,3 +157,55 @@ def _describe_overridden_hold(written: Written, rule: KindRule, field: str) -> s
     else:
         why = advise_overridden(field)
     return f"the hold is overridden: {describe_overridden(written.snapshot.obj, rule, field)}; {why}"
+
+
+async def _hold_usage(found: EditTarget, reason: str) -> None:
+    """Hold a Secret or a ConfigMap.
+
+    Raises:
+        TtlError: The hold could not be written, or has no effect.
+    """
+    written = await found.write(lambda obj: hold_unused(obj, found.rule, reason))
+    _echo_change(f"{found.ref} is held: {reason}", written)
+    await _check_usage_hold(await _read_again(found), found, reason)
+    echo(f"kept ({UnusedReason.HELD}): {USAGE_WORDS[UnusedReason.HELD]}", indent=2)
+
+
+async def _release_usage(found: EditTarget) -> None:
+    """End the hold of a Secret or a ConfigMap.
+
+    Raises:
+        TtlError: The release could not be written.
+    """
+    written = await found.write(lambda obj: edits.release(obj, found.rule))
+    _echo_change(f"{found.ref} is {'released' if written.change else 'not held'}", written)
+    name = " ".join((f"{found.rule.kind.lower()}/{found.ref.name}", "-n", found.ref.namespace, *found.force.flags))
+    echo(printable(f"to see whether an object refers to it, run: kubectl ttl references {name}"), indent=2)
+
+
+def _echo_change(change: str, written: Written) -> None:
+    echo(printable(change))
+    for sentence in written.change.message if written.change else ():
+        echo(printable(sentence), indent=2)
+
+
+async def _read_again(found: EditTarget) -> Any:
+    """Read the metadata after the write: its answer has no object."""
+    snapshot = await found.cluster.get(found.rule, found.ref)
+    if snapshot is None:
+        raise TtlError(f"{found.ref} was deleted when its hold was written")
+    return snapshot.obj
+
+
+async def _check_usage_hold(obj: Any, found: EditTarget, reason: str) -> None:
+    """Check the stored object: a webhook may have removed the hold, and an owner is deleted with its dependents.
+
+    Raises:
+        TtlError: The hold has no effect.
+    """
+    if "hold" not in get_annotations(obj):
+        raise TtlError(f"the hold has no effect: its annotation was removed from {found.ref} at once")
+    owners = await find_deleting_owners(obj, found.evaluator, reason=reason, flags=found.force.flags)
+    if owners:
+        messages = "; ".join("; ".join(filter(None, (one.message, one.fix))) for one in owners)
+        raise TtlError(printable(f"the hold has no effect: {messages}"))
