@@ -9,11 +9,11 @@ import click
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.journal_reading import JournalEvent
 from shared.cli.input.command import command
-from shared.cli.input.duration import duration_option
 from shared.cli.input.options import (
     Options,
     cluster_options,
     context_namespace_option,
+    duration_option,
     kinds_dir_option,
     known_kinds,
     output_option,

@@ -14,11 +14,11 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import PolicyInForce, read_in_force
 from shared.cli.input.command import command
-from shared.cli.input.duration import duration_option
 from shared.cli.input.options import (
     Options,
     all_namespaces_option,
     cluster_options,
+    duration_option,
     kinds_dir_option,
     kinds_option,
     output_option,

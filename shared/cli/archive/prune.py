@@ -18,8 +18,7 @@ from shared.cli.archive.source import (
     reached,
 )
 from shared.cli.input.command import command
-from shared.cli.input.duration import duration_option
-from shared.cli.input.options import Options, cluster_options, kinds_dir_option
+from shared.cli.input.options import Options, cluster_options, duration_option, kinds_dir_option
 from shared.cli.output.messages import confirm, inform
 from shared.cli.output.plural import plural
 from shared.cli.output.width import echo

@@ -10,8 +10,7 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.source import ArchiveSource
-from shared.cli.input.duration import duration_option
-from shared.cli.input.options import CallableT, Options, context_namespace_option
+from shared.cli.input.options import CallableT, Options, context_namespace_option, duration_option
 from shared.cli.input.target import namespace_of, split_target
 from shared.cli.output.messages import inform
 from shared.core.kinds.catalogue import Catalogue

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from shared.adapters.config.kind_files import RuleFile, as_catalogue, read_rule_
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.ttl.durations import parse_duration
 from shared.installation.defaults import HOME
 
 NONE = "none"
@@ -244,3 +246,11 @@ def read_policy(path: Path | None, kinds: Catalogue) -> Policy:
     from shared.adapters.config.policy_file import read_policy as read  # noqa: PLC0415 - only if a policy is given
 
     return read(path, kinds)
+
+
+def duration_option(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
+    """Parse the value of an option that is a duration."""
+    try:
+        return None if value is None else parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

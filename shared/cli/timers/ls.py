@@ -14,8 +14,7 @@ from rich.cells import cell_len
 from shared.adapters.clock import SystemClock
 from shared.bootstrap.open_timers import open_pending
 from shared.cli.input.command import command
-from shared.cli.input.duration import duration_option
-from shared.cli.input.options import Options, all_namespaces_option
+from shared.cli.input.options import Options, all_namespaces_option, duration_option
 from shared.cli.output.messages import inform, warn
 from shared.cli.output.plural import plural
 from shared.cli.timers.place import read_pages, settings_of_pending, timers_option

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from shared.cli.input.command import command
-from shared.cli.input.duration import duration_option
 from shared.cli.input.options import (
     Options,
     all_namespaces_option,
     cluster_options,
+    duration_option,
     kinds_dir_option,
     kinds_option,
     policy_in_force_option,
