@@ -1,6 +1,7 @@
-"""What the journal knows about an object that does not exist any more, for `explain`."""
+"""What the journal knows about one object, for `explain`: its deletion, or its last refusal if it still exists."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +11,15 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.journal_reading import JournalEvent
+from shared.cli.deleters.in_force import InForce
+from shared.cli.deleters.obstacles import Obstacle, ObstacleReason
 from shared.cli.journal.entry_text import WORDS, describe_counted, describe_deleted, entry_as_json
 from shared.cli.journal.events import find_entries_of
-from shared.cli.objects.time_text import instant_as_json
+from shared.cli.objects.time_text import describe_time, instant_as_json
 from shared.cli.output.plural import plural
 from shared.cli.output.width import wrap_labelled
+from shared.core.deadlines.decide_stop import StopDecision
+from shared.core.decide import Decision, Ignore
 from shared.core.objects import ObjectRef, printable
 from shared.errors import TtlError
 from shared.ports import JournalAction
@@ -99,3 +104,38 @@ async def find_record(cluster: "KubernetesCluster", ref: ObjectRef) -> DeletionR
         return DeletionRecord(kind=ref.kind, problem=str(error))
     newest = found.named[0] if found.named else None
     return DeletionRecord(newest, max(len(found.named) - 1, 0), found.count, ref.kind)
+
+
+async def find_last_refusal(
+    cluster: "KubernetesCluster", found: InForce, ref: ObjectRef, *, decision: Decision | StopDecision, now: datetime
+) -> tuple[Obstacle, ...]:
+    """Find the newest refusal of exactly this object; none if the object is kept, or if the Events cannot be read.
+
+    Args:
+        cluster: The cluster.
+        found: What is in force on the cluster.
+        ref: The object.
+        decision: The decision about it.
+        now: The time by the API server's clock.
+    """
+    if isinstance(decision, Ignore):
+        return ()
+    try:
+        entries = await find_entries_of(cluster, ref, JournalAction.REFUSE)
+    except TtlError:  # its other obstacles do not depend on the Events
+        return ()
+    doctor = shlex.join(("kubectl", "ttl", "doctor", "-n", found.home, *found.flags))
+    cure = f"follow the answer; to check the rights: `{doctor}`"
+
+    def obstacles() -> Iterator[Obstacle]:
+        for one in entries.named:
+            if one.ref.uid == ref.uid:
+                message = f"{one.note.replace('refused', f'refused {describe_time(one.at, now)}', 1)} ({one.reason})"
+                yield Obstacle(ObstacleReason.REFUSED, message, cure, since=one.at)
+                return
+        if entries.counted:
+            count = plural(entries.count, f"refusal of kind {ref.kind}", f"refusals of kind {ref.kind}")
+            message = f"it may be among {count} in its namespace that Events only count"
+            yield Obstacle(ObstacleReason.REFUSED, message, cure, since=entries.counted[0].at)
+
+    return tuple(obstacles())

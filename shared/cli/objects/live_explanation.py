@@ -8,8 +8,7 @@ from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard, find_stops
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
-from shared.cli.journal.last_refusal import find_last_refusal
-from shared.cli.journal.record import find_record
+from shared.cli.journal.record import find_last_refusal, find_record
 from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.explanation import is_unsure
 from shared.cli.objects.explanation_printer import print_explanations
