@@ -40,8 +40,16 @@ from shared.cli.policies.policy_warnings import (
     describe_owners,
     find_unused,
 )
-from shared.cli.usage.acceptance import accept_option, accept_plan, check_scope
-from shared.cli.usage.planned import NOTHING_PLANNED, PlannedUsage, find_planned, print_planned, warn_about_planned
+from shared.cli.usage.planned import (
+    NOTHING_PLANNED,
+    PlannedUsage,
+    accept_option,
+    accept_plan,
+    check_scope,
+    find_planned,
+    print_planned,
+    warn_about_planned,
+)
 from shared.core.objects import printable
 from shared.errors import TtlError
 

@@ -1,4 +1,7 @@
-"""What the rules with `unused` of a policy would delete, for `plan`."""
+"""What the rules with `unused` of a policy would delete, for `plan`; and the acceptance of such a plan.
+
+After it, `doctor` no longer warns about the rules that the plan showed.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,8 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from shared.adapters.kubernetes.state_configmap import ConfigMapState
+from shared.cli.deleters.brakes import find_user
 from shared.cli.input.options import Options
-from shared.cli.output.messages import warn
+from shared.cli.input.target import connected
+from shared.cli.output.messages import inform, warn
 from shared.cli.output.tables import make_table, output_console
 from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
@@ -15,8 +23,12 @@ from shared.cli.usage.usage_report import describe_never_used, usage_as_json
 from shared.core.objects import get_text, printable
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
+from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.errors import TtlError
 from shared.evaluation.usage import UsageReader
+from shared.safeguards.accepted_plan import AcceptedPlan, with_accepted_plan
+from shared.safeguards.state_schema import NAME
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -25,6 +37,13 @@ _TITLES = ("NAMESPACE", "KIND", "DUE NOW", "WITHIN 1H", "LATER", "NOT MARKED", "
 _SOON = timedelta(hours=1)
 _NOT_MARKED = (Reason.NEWLY_UNUSED, Reason.CHANGED)
 _NOT_PLANNED = (Reason.NOT_ENABLED, Reason.NOT_OPTED_IN)
+
+accept_option = click.option(
+    "--accept",
+    is_flag=True,
+    help="Record that you have seen what the rules with `unused` would delete. Then `doctor` warns about none of them "
+    "until it changes. Not with --namespace or --kinds.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +142,42 @@ def _column(one: UsageFinding) -> str:
 def _is_audit(one: UsageFinding) -> bool:
     rule = one.decision.facts.rule
     return rule is not None and rule.audits_unused
+
+
+def check_scope(options: Options, *, accept: bool) -> None:
+    """Check that a plan shows all objects if it is accepted.
+
+    Raises:
+        UsageError: It shows only some of them.
+    """
+    if accept and (options.namespace or options.kinds):
+        raise click.UsageError("--accept: expected a plan of all namespaces and kinds: leave out -n and -k")
+
+
+async def accept_plan(options: Options, policy: Policy, namespace: str, *, code: int) -> None:
+    """Record in the shared state of an installation that the rules with `unused` of a policy were planned.
+
+    Args:
+        options: The cluster.
+        policy: The policy that was planned.
+        namespace: The namespace of the installation.
+        code: The exit code of the plan, which is accepted if it is 0.
+
+    Raises:
+        UsageError: No rule has `unused`.
+        TtlError: The plan is not complete, or it cannot be recorded.
+    """
+    hashes = hash_unused_rules(policy)
+    if not hashes:
+        raise click.UsageError("--accept: expected a policy that has rules with unused; this one has none")
+    if code:
+        raise TtlError(f"the plan is not accepted: expected exit code 0, got {code}; solve the problems above first")
+    async with connected(options) as cluster:
+        user, at = await find_user(cluster)
+        plan = AcceptedPlan(at, user, frozenset(hashes.values()))
+        try:
+            await ConfigMapState(cluster, namespace).write(lambda data: with_accepted_plan(data, plan))
+        except TtlError as error:
+            expected = f"expected the right to get and update ConfigMap {namespace}/{NAME}"
+            raise TtlError(f"the plan is not accepted: {expected}: {error}") from None
+    inform(f"accepted: the plan of {', '.join(hashes)}; recorded in ConfigMap {namespace}/{NAME}")
