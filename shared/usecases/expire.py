@@ -97,7 +97,7 @@ class Expiry(DueHandler):
 
     def _find_event(self, rule: KindRule, obj: dict[str, Any], decision: Any) -> ObjectEvent | None:
         now = self.clock.now()
-        return find_event(rule, obj, decision) or find_unarchived_event(obj, decision, now=now)
+        return find_unarchived_event(obj, decision, now=now) or find_event(rule, obj, decision)
 
     async def _carry_out(
         self,

@@ -122,7 +122,8 @@ class StoreArchive:
             return self._stored(key, await self._store.put(key.path, body, replaces=replaces))
         except KeyError:
             where = self._store.location(key.path)
-            raise TryLaterError(f"archive {self._name}: cannot store {where}: it was deleted a moment later") from None
+            expected = "expected a file or nothing there, and that no other client deletes it at once"
+            raise TryLaterError(f"archive {self._name}: cannot store {where}: {expected}") from None
 
     async def find(self, key: ArchiveKey) -> Stored | None:
         """Return what is stored under a key; see the port."""

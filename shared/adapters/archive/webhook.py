@@ -140,8 +140,8 @@ class WebhookArchive:
             raise TryLaterError(f"archive {self._name}: {problem}") from None
         expected = request.ref.uid, request.resource_version, request.digest
         if (done.ref.uid, done.resource_version, done.digest) != expected:
-            problem = f"{self.location} answered about another version than {expected}"
-            raise PermanentError(f"archive {self._name}: {problem}")
+            problem = f"{self.location} answered about another version than {expected}"  # such as a cache
+            raise TryLaterError(f"archive {self._name}: {problem}")
         return done
 
     def _stored(self, key: ArchiveKey, done: ArchiveDone, size: int, *, finished_at: datetime | None = None) -> Stored:

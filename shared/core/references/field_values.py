@@ -38,7 +38,7 @@ class Origin:
         path, pattern, problem = format_path(keys), as_pattern(name), ""
         if selector is None and not pattern.strip(ANY):
             problem = f"{path}: expected the name of a {kind}, got {quote(name)}, which may become any name"
-        place = as_pattern(namespace)
+        place = self._within(as_pattern(namespace)) if problem else as_pattern(namespace)
         return Reference(kind, place, pattern, path, self.source, selector, problem, is_field=self.by_rule)
 
     def unreadable(
@@ -54,7 +54,15 @@ class Origin:
         path, what = format_path(keys), expected or f"a reference to {' or '.join(kinds)}"
         problem = f"{path}: expected {what}, got {quote(value)}"
         for kind in kinds:
-            yield Reference(kind, namespace, ANY, path, self.source, problem=problem)
+            yield Reference(kind, self._within(namespace), ANY, path, self.source, problem=problem)
+
+    def _within(self, place: str) -> str:
+        """The namespaces of which a field that cannot be read makes it unknown what is used.
+
+        If no rule names the field, that is the namespace of the object alone: otherwise a user who may write an object
+        of any kind would stop the pass for all namespaces.
+        """
+        return place if self.by_rule or ANY not in place else self.home
 
 
 def read_field(field: ReferenceField, value: Any, keys: Keys, origin: Origin) -> Iterator[Reference]:

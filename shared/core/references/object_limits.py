@@ -55,7 +55,8 @@ class ObjectLimits:
 
     def _overflow(self, one: Reference) -> Reference | None:
         """Return once for each kind and namespace that it is unknown which of their objects are used."""
-        place = ANY if ANY in one.namespace else one.namespace
+        home = self._source.namespace
+        place = one.namespace if ANY not in one.namespace else ANY if one.is_field or not home else home
         key = (one.kind, place, "")
         if key in self._seen:
             return None

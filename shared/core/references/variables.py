@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.core.objects import get_text
+from shared.core.objects import get_in, get_text
 from shared.core.references.words import UNKNOWN_NAME
 
 GROWTH_CHARACTERS_MAX = 100_000
@@ -17,6 +17,14 @@ GROWTH_CHARACTERS_MAX = 100_000
 _OF_KUBELET = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
 _OF_SHELL = re.compile(r"\$(?:\(([A-Za-z_][\w.-]*)\)|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _EXPANDED = ("command", "args", "script", "source")
+_HANDLERS = (
+    ("lifecycle", "postStart"),
+    ("lifecycle", "preStop"),
+    ("livenessProbe",),
+    ("readinessProbe",),
+    ("startupProbe",),
+)
+"""Where a container has commands beside its own."""
 
 
 def variables_of(container: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -91,13 +99,14 @@ def expanded_texts(container: Mapping[str, Any], home: str) -> dict[str, Any]:
         home: Its namespace.
 
     Returns:
-        Its command, arguments, script (`source` in Argo Workflows) and variables, with None for each text that does not
-        change; without a field of which no text changes.
+        Its command, arguments, script (`source` in Argo Workflows), variables, and the commands of its probes and
+        lifecycle, with None for each text that does not change; without a field of which no text changes.
     """
     given = variables_of(container)
     texts = {field: container[field] for field in _EXPANDED if field in container}
+    handlers = {path: get_in(container, ".".join((*path, "exec", "command"))) for path in _HANDLERS}
     literals = [one.get("value") for one in given]
-    every = (one for field in (literals, *texts.values()) for one in _listed(field))
+    every = (one for field in (literals, *texts.values(), *handlers.values()) for one in _listed(field))
     if not given or not any("$" in one for one in every if isinstance(one, str)):
         return {}
     variables = Variables(given, home)
@@ -106,6 +115,10 @@ def expanded_texts(container: Mapping[str, Any], home: str) -> dict[str, Any]:
         expanded = [variables.expand(one) for one in _listed(value)]
         if any(expanded):
             found[field] = expanded if isinstance(value, list) else expanded[0]
+    for path, value in handlers.items():
+        expanded = [variables.expand(one) for one in _listed(value)]
+        if any(expanded):
+            found.setdefault(path[0], {})[path[-1]] = {"exec": {"command": expanded}}
     for_shell = [variables.expand(one) or one for one in variables.in_order]
     changed = [{"value": one} if one != old else None for one, old in zip(for_shell, literals, strict=True)]
     if variables.is_cut:

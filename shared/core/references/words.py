@@ -171,6 +171,8 @@ def _patterns_of(word: str) -> Iterator[str]:
         return
     dots = [place for place, one in enumerate(after) if one == "."][: MANY_LABELS - 1]
     ends = [hole + after[:place] for place in (*dots, len(after))]
+    if after.count(".") >= MANY_LABELS:
+        ends.append(hole + after[: dots[-1]] + hole)
     for one in dict.fromkeys((word, *(start + end for end in ends for start in (before, before.rpartition(".")[2])))):
         literals = one.replace(_HOLE, "")
         if sum(map(str.isalnum, literals)) >= LITERALS_MIN and len(literals) <= OBJECT_NAME_CHARACTERS_MAX:

@@ -344,6 +344,23 @@ async def test_template_with_an_unknown_namespace_makes_other_namespaces_unknown
     assert (found.find_problem(), found.find_unknown()) == ("", {})
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"one": {"kind": "Secret", "namespace": "$(n)", "selector": {}}},
+        {"one": {"kinds": ["v1/Secret"], "namespace": "$(n)"}},
+        {"one": {"secretName": "$(v)", "namespace": "$(n)"}},
+        {"list": [{"secretName": f"z{number}-$(v)", "namespace": "$(n)"} for number in range(101)]},
+    ],
+    ids=["selector", "kinds", "name", "too many"],
+)
+async def test_field_of_an_unknown_kind_that_cannot_be_read_stops_its_own_namespace_only(fields):
+    found = await look(Listing(GIZMOS, gizmos=[page(tenant("Gizmo", **fields))]))
+
+    assert (found.find_problem(), set(found.find_unknown())) == ("", {"ci"})
+    assert found.observe(config_map("web", namespace="other") | {"kind": "Secret"}).is_unused
+
+
 async def test_object_with_too_many_templates_is_named_and_stops_its_own_namespace_only():
     many = [f"{place}x{number}-${{b}}" for number, place in enumerate(("${a}/", "other/", "") * 34)]
     own = await look(Listing(GIZMOS, gizmos=[page(tenant("Gizmo", list=many))]))

@@ -20,6 +20,7 @@ from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, Refere
 from shared.core.references.target_names import name_targets
 from shared.core.references.variables import GROWTH_CHARACTERS_MAX, expanded_texts
 from shared.core.references.words import PORTION_CHARACTERS, TEMPLATES_IN_TEMPLATE_MAX
+from tests.builders import having
 from tests.references import EXISTING, carrying, names, read, shipped_reader, text_of
 
 SECRET, CONFIG_MAP = "Secret ci/used", "ConfigMap ci/used"
@@ -360,6 +361,14 @@ def test_variable_in_a_script_has_its_value(kind, place, field):
     assert "Secret ci/web-cacert" in names(carrying(*kind.split(), (place, {"env": [TEAM], field: script})))
 
 
+@pytest.mark.parametrize("place", ["lifecycle.postStart", "lifecycle.preStop", "livenessProbe", "startupProbe"])
+def test_variable_in_a_command_of_a_probe_or_of_the_lifecycle_has_its_value(place):
+    command = ["sh", "-c", "kubectl get secret $TEAM-$CA"]
+    container = having({"env": [TEAM, {"name": "CA", "value": "cacert"}]}, f"{place}.exec.command", command)
+    found = names(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*]", container)))
+    assert "Secret ci/web-cacert" in found
+
+
 @pytest.mark.parametrize("team", [[TEAM], [FROM_ELSEWHERE], []], ids=["literal", "from elsewhere", "none"])
 @pytest.mark.parametrize(
     "text",
@@ -440,6 +449,13 @@ def test_key_after_a_name_with_a_template_may_have_dots():
     found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", ["sh", "-c", text])))
 
     assert {"*-db", "*-db.v2", "*-db.v2.tls", "*-db.v2.tls.crt"} <= {one.name for one in found}
+
+
+def test_name_with_a_template_and_many_parts_with_dots_may_be_any_that_begins_so():
+    text = "${H}.eu.prod.k8s.example.com.crt"
+    found = read(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", ["sh", "-c", text])))
+
+    assert "*.eu.prod.k8s*" in {one.name for one in found}
 
 
 @pytest.mark.parametrize("before", ["x" * 700 + ".", "x" * 700 + ".y.", "x." * 400])
