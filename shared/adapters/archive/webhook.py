@@ -2,8 +2,8 @@
 
 It answers 200 with `archive.done` once it holds the version durably, also if it was asked before. It answers 202 or 204
 if it stores the object later: then `archive` asks again, with a growing pause, or when `archive.done` comes through the
-Broker. It answers 404 to a question without an object if it does not hold the version. A 2xx that is cut off, or is no
-`archive.done`, is no word of the archiver, such as the page of a proxy: it is asked again.
+Broker. It answers 404 to a question without an object if it does not hold the version. A 2xx that is cut off, is no
+`archive.done`, or is about another version, is no word of the archiver, such as the page of a proxy: it is asked again.
 
 The path and the query of its URL may hold a secret. So errors and locations have only the scheme, host and port. An
 answer may echo a part of the URL in any form. So if the URL has a path or a query, no text of an answer is in an error.
