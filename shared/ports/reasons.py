@@ -67,11 +67,12 @@ class HandlingReason(StrEnum):
     Nothing. If it lasts, `kubectl ttl doctor` checks the connection; the log line names the error.
     """
     ARCHIVED_OFTEN = "archived-often"
-    """The object has changed since it was sent to its archive. The new version is archived after a pause: 2 seconds
-    after the first version, twice as long after each further one, at least as long as the object is finished, and 10
-    minutes at the most. The object is not deleted before.
+    """The object has changed since it was sent to its archive. The present version is archived after a pause: 2 seconds
+    after the first version, then twice as long each time, at least the time from the finish to the version before, and
+    10 minutes at the most. Until then the object is not deleted.
 
-    Nothing, if it does not last. Else `kubectl get --show-managed-fields` shows which client keeps writing the object.
+    Nothing, if it ends within an hour. Else `kubectl get KIND NAME -o yaml --show-managed-fields` names the clients
+    that write the object.
     """
     JITTER = "jitter"
     """A sweep found the object overdue, and the policy rule has a `jitter`. The object is deleted within that time.
@@ -130,9 +131,9 @@ class EventReason(StrEnum):
     ARCHIVED_OFTEN = "ArchivedOften"
     """The object.
 
-    A client keeps writing the object after its finish, and at least 8 versions of it were sent to its archive. The next
-    version waits, for 10 minutes at the most, and the object is not deleted before it is stored. An Event of the
-    journal.
+    The object is still written after its finish, and 8 or more versions of it were sent to its archive. The version
+    that is present after a pause, of 10 minutes at the most, is stored; until then the object is not deleted. An Event
+    of the journal.
     """
     INVALID_ARCHIVE = "InvalidArchive"
     """The object, or its Namespace.

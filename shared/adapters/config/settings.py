@@ -107,8 +107,9 @@ class Settings(OtelSettings, TimersSettings):
     Read by: sweep, usage, run.
     """
     archive_bytes: int = Field(default=ARCHIVE_BYTES_MAX, alias="TTL_ARCHIVE_BYTES", ge=1024 * 1024)
-    """How many bytes of objects and logs are on the way to an archive at once, at least 1048576 (1 MiB). The default is
-    64 MiB. A larger object is archived alone. The namespaces share these bytes.
+    """The limit of the bytes of objects, children and logs that this process has on the way to archives, 1048576
+    (1 MiB) or more. The default is 64 MiB. An object counts as 2 MiB until it is read. What exceeds the limit goes by
+    itself. The namespaces take turns.
 
     Read by: archive, run.
     """
