@@ -10,7 +10,7 @@ from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports import Archive
-from shared.usecases.byte_gate import READ_BYTES_MAX, ByteGate
+from shared.usecases.archives.byte_gate import READ_BYTES_MAX, ByteGate
 
 
 @dataclass

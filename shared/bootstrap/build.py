@@ -26,7 +26,7 @@ from shared.safeguards.shared_state import Runtime
 
 if TYPE_CHECKING:
     from shared.evaluation.proofs import Proofs
-    from shared.usecases.archive_writer import ArchiveWriter
+    from shared.usecases.archives.writer import ArchiveWriter
     from shared.usecases.audit_reports import AuditReports
 
 
@@ -52,8 +52,8 @@ def build(config: ProcessConfig) -> Process:
 
     async def build_archive_writer() -> "ArchiveWriter":
         from shared.evaluation.pod_logs import PodLogs  # noqa: PLC0415 - only a process that archives needs it
-        from shared.usecases.archive_writer import ArchiveWriter  # noqa: PLC0415 - as above
-        from shared.usecases.byte_gate import ArchiveGates  # noqa: PLC0415 - as above
+        from shared.usecases.archives.byte_gate import ArchiveGates  # noqa: PLC0415 - as above
+        from shared.usecases.archives.writer import ArchiveWriter  # noqa: PLC0415 - as above
 
         gates = ArchiveGates.of(settings.archive_bytes)
         return ArchiveWriter(archives, Children(await cluster(), config.kinds), PodLogs(await cluster()), gates)

@@ -22,8 +22,8 @@ from shared.errors import TryLaterError
 from shared.messages import Proof, TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers
 from shared.usecases.schedule import schedule
-from shared.usecases.sweep_chains import SweepChains
-from shared.usecases.sweep_pages import LargePages
+from shared.usecases.sweeps.chains import SweepChains
+from shared.usecases.sweeps.pages import LargePages
 from shared.usecases.timers import fire_task, set_timers
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shared.safeguards.pace import Pace
     from shared.safeguards.safeguards import Safeguards
     from shared.usecases.archive import Archival
-    from shared.usecases.archive_writer import ArchiveWriter
+    from shared.usecases.archives.writer import ArchiveWriter
     from shared.usecases.audit_reports import AuditReports
     from shared.usecases.deadletter import DeadLetters
     from shared.usecases.enforce import Enforcement

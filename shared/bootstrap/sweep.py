@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from shared.usecases.audit_reports import AuditReports
 from shared.usecases.sweep import Sweep
-from shared.usecases.sweep_chains import SweepChains
-from shared.usecases.sweep_pages import LargePages
+from shared.usecases.sweeps.chains import SweepChains
+from shared.usecases.sweeps.pages import LargePages
 
 if TYPE_CHECKING:
     from shared.bootstrap.config import ProcessConfig

@@ -9,7 +9,7 @@ from shared.adapters.kubernetes.creation import ObjectCreation
 from shared.core.archive.cluster import ArchiveCluster
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import get_text
-from shared.usecases.archive_search import ArchiveSelection, Wanted, choose, find_versions
+from shared.usecases.archives.search import ArchiveSelection, Wanted, choose, find_versions
 from shared.usecases.restore import RestoreOptions, restore
 
 ARCHIVE = "main"

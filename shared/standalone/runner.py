@@ -24,7 +24,7 @@ from shared.standalone.dead_letters import ReportedDeadLetters
 from shared.standalone.delivery import subscribers_of
 from shared.standalone.loaded_functions import load_functions
 from shared.standalone.trigger_files import read_triggers
-from shared.usecases.usage_handler import has_unused_rule
+from shared.usecases.unused.handler import has_unused_rule
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"

@@ -15,11 +15,11 @@ from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
 from shared.ports import EventReason, HandlingReason, Report, Snapshot, Verdict
-from shared.usecases.archive_lookup import AcknowledgedCopy
-from shared.usecases.archive_pauses import REPORTED_FROM
-from shared.usecases.archive_reports import archived_before, archived_of, describe_pause
-from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
-from shared.usecases.byte_gate import HeldBytes
+from shared.usecases.archives.byte_gate import HeldBytes
+from shared.usecases.archives.lookup import AcknowledgedCopy
+from shared.usecases.archives.pauses import REPORTED_FROM
+from shared.usecases.archives.reports import archived_before, archived_of, describe_pause
+from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.next_timers import engine_now, expire_at
 from shared.usecases.object_handler import Handled
 from shared.usecases.timer_handler import TimerHandler

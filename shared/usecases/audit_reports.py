@@ -18,7 +18,7 @@ from shared.errors import TtlError
 from shared.messages import SweepStep
 from shared.ports import Clock, Telemetry, Verdict
 from shared.ports.policy_reports import AuditReport, PolicyReports, WrittenReport
-from shared.usecases.sweep_memory import SweepMemory
+from shared.usecases.sweeps.memory import SweepMemory
 
 RESULTS_MAX = 1_000
 """Results in one report; the count of the summary has all of them. A report of so many results is below 1 MiB."""

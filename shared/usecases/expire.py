@@ -14,7 +14,7 @@ from shared.evaluation.evaluator import AnyEvaluation, Evaluation
 from shared.evaluation.proofs import Proofs
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
-from shared.usecases.archive_reports import find_unarchived_event
+from shared.usecases.archives.reports import find_unarchived_event
 from shared.usecases.due_handler import DueHandler
 from shared.usecases.expire_reports import ObjectEvent, find_event, wanted_since
 from shared.usecases.forewarning import Forewarning

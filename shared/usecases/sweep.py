@@ -43,10 +43,10 @@ from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
 from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.next_timers import timers_for
-from shared.usecases.sweep_chains import SweepChains
-from shared.usecases.sweep_counts import SweepCounts
-from shared.usecases.sweep_pages import Found, LargePages, OnePause, PageReader
-from shared.usecases.sweep_timers import WantedTimers, retries_of
+from shared.usecases.sweeps.chains import SweepChains
+from shared.usecases.sweeps.counts import SweepCounts
+from shared.usecases.sweeps.pages import Found, LargePages, OnePause, PageReader
+from shared.usecases.sweeps.timers import WantedTimers, retries_of
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectArchived, ObjectDeleted, Purpose, Timer, TimersSet
 from shared.usecases.archive import Archival
-from shared.usecases.archive_writer import ArchiveWriter
+from shared.usecases.archives.writer import ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields
 from tests.archives import opened_archives

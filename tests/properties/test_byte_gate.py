@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.usecases.byte_gate import ByteGate, HeldBytes
+from shared.usecases.archives.byte_gate import ByteGate, HeldBytes
 
 LIMIT = 100
 

@@ -23,8 +23,8 @@ from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Archive, Snapshot, Stored
 from shared.usecases.archive import Archival
-from shared.usecases.archive_lookup import AcknowledgedCopy
-from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
+from shared.usecases.archives.lookup import AcknowledgedCopy
+from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import Handled
 from shared.usecases.sweep import Sweep

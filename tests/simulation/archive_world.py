@@ -29,7 +29,7 @@ from shared.safeguards.archive_ids import SharedArchiveIds
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.archive import Archival
-from shared.usecases.archive_writer import ArchiveWriter
+from shared.usecases.archives.writer import ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields
 from shared.usecases.schedule import schedule

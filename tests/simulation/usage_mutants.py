@@ -10,11 +10,11 @@ from shared.core.unused import collected_namespaces, decide_unused
 from shared.core.unused.decide_unused import UnusedFacts
 from shared.core.unused.passes import Observation, Pass
 from shared.evaluation.usage import UsageFound, UsageReader
-from shared.usecases import usage_deletion, usage_storage
-from shared.usecases.usage_deletion import UsageDeletion
-from shared.usecases.usage_handler import UsageHandler
-from shared.usecases.usage_marks import UsageMarks
-from shared.usecases.usage_storage import UsageStorage
+from shared.usecases.unused import deletion, storage
+from shared.usecases.unused.deletion import UsageDeletion
+from shared.usecases.unused.handler import UsageHandler
+from shared.usecases.unused.marks import UsageMarks
+from shared.usecases.unused.storage import UsageStorage
 from tests.simulation.usage_world import UsageMutant, UsageSimCluster
 
 _look, _find_carriers = UsageReader.look, UsageReader.find_carriers
@@ -112,7 +112,7 @@ USAGE_MUTANTS: Mapping[str, UsageMutant] = {
     "one-pass": _mutant("window", "used", patches=[(UsageReader, "look", _look_once)]),
     "failed-list-is-empty": _mutant("window", "used", patches=[(UsageReader, "look", _look_bravely)]),
     "another-namespace": _mutant("window", "used", patches=[(UsageReader, "look", _look_elsewhere)]),
-    "old-confirmation": _mutant("window", patches=[(usage_deletion, "CONFIRMED_SECONDS_MAX", 1e6)]),
+    "old-confirmation": _mutant("window", patches=[(deletion, "CONFIRMED_SECONDS_MAX", 1e6)]),
     "kind-forgotten": _mutant("window", "used", patches=[(UsageReader, "find_carriers", _forget_cron_jobs)]),
     "delete-without-version": _mutant("held", cluster=_WithoutVersion),
     "hold-ignored": _mutant("held", cluster=_HoldIgnored),
@@ -125,14 +125,14 @@ USAGE_MUTANTS: Mapping[str, UsageMutant] = {
     ),
     "archive-ignored": _mutant(
         "archived",
-        patches=[(UsageStorage, "_try_store", _store_anyway), (usage_deletion, "find_unarchived", lambda *_: "")],
+        patches=[(UsageStorage, "_try_store", _store_anyway), (deletion, "find_unarchived", lambda *_: "")],
     ),
     "archive-of-another-version": _mutant(
         "archived",
         patches=[
             (UsageHandler, "prove_archived", _prove_once),
-            (usage_storage, "find_unarchived", _find_unarchived_once),
-            (usage_deletion, "find_unarchived", _find_unarchived_once),
+            (storage, "find_unarchived", _find_unarchived_once),
+            (deletion, "find_unarchived", _find_unarchived_once),
         ],
     ),
     "never-used-is-unused": _mutant("never-used", patches=[(UnusedFacts, "may_be_unused", True)]),

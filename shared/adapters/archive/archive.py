@@ -27,7 +27,7 @@ from shared.errors import (
     UnsignedDocumentError,
 )
 from shared.ports.archive import Stored, StoredFile
-from shared.usecases.byte_gate import READ_BYTES_MAX, ByteGate
+from shared.usecases.archives.byte_gate import READ_BYTES_MAX, ByteGate
 
 BODIES_BYTES_MAX = 8 * 1024 * 1024
 """Maximum number of bytes of compressed documents that one archive reads at once; a larger document is read alone."""

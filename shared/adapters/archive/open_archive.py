@@ -16,7 +16,7 @@ from shared.adapters.archive.store import FileStore
 from shared.adapters.config.settings import read_signing_keys
 from shared.core.archive.destination import AZ, FILE, GS, MEMORY, S3, Destination, parse_destination
 from shared.errors import PermanentError
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.archives.byte_gate import ByteGate
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config

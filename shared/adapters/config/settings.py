@@ -29,7 +29,7 @@ from shared.adapters.config.timers_settings import TimersSettings
 from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
-from shared.usecases.byte_gate import ARCHIVE_BYTES_MAX
+from shared.usecases.archives.byte_gate import ARCHIVE_BYTES_MAX
 
 # Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")

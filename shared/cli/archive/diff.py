@@ -19,7 +19,7 @@ from shared.cli.output.messages import inform, wrapped
 from shared.core.archive.server_fields import without_server_fields
 from shared.core.objects import printable, ref_of
 from shared.errors import TtlError
-from shared.usecases.archive_search import Wanted
+from shared.usecases.archives.search import Wanted
 
 FAILED = 2
 """The exit code if the objects cannot be compared, as for kubectl diff."""

@@ -20,7 +20,7 @@ from shared.core.objects import format_instant, get_text, list_mappings, printab
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
 from shared.ports.archive import Archive, SignedArchive, Stored
-from shared.usecases.archive_search import Chosen
+from shared.usecases.archives.search import Chosen
 
 CHILDREN_BYTES_MAX = 256 * 1024 * 1024
 """Maximum number of bytes of the children of one object that a command has in memory at once."""

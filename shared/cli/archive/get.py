@@ -23,7 +23,7 @@ from shared.cli.output.messages import inform
 from shared.core.archive.document import Document
 from shared.core.objects import printable
 from shared.errors import TtlError
-from shared.usecases.archive_search import Wanted
+from shared.usecases.archives.search import Wanted
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

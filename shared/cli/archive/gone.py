@@ -25,7 +25,7 @@ from shared.core.objects import ObjectRef, get_text, printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import TtlError
 from shared.evaluation.cluster_id import ClusterIdentity
-from shared.usecases.archive_search import ArchiveSelection, Chosen, Wanted, choose, find_versions
+from shared.usecases.archives.search import ArchiveSelection, Chosen, Wanted, choose, find_versions
 
 
 @dataclass(frozen=True, slots=True)

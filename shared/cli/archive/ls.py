@@ -19,7 +19,7 @@ from shared.cli.input.options import Options
 from shared.cli.output.width import shorten, terminal_width
 from shared.core.objects import format_instant, printable
 from shared.ports.archive import Stored
-from shared.usecases.archive_search import ArchiveSelection, list_selected
+from shared.usecases.archives.search import ArchiveSelection, list_selected
 
 _GAP = "  "
 _NAME_WIDTH_MIN = 12

@@ -31,7 +31,7 @@ from shared.core.policy.archives import ArchiveDestination
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.evaluation.archive_identity import IdentifiedArchive
-from shared.usecases.archive_retention import PruneReport, prune_archive
+from shared.usecases.archives.retention import PruneReport, prune_archive
 
 if TYPE_CHECKING:  # the clients of the stores take long to load
     from shared.adapters.archive.archive import StoreArchive

@@ -30,7 +30,7 @@ from shared.core.objects import format_instant, get_annotations, printable, ref_
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
-from shared.usecases.archive_search import Wanted
+from shared.usecases.archives.search import Wanted
 from shared.usecases.restore import Restored, RestoreOptions
 from shared.usecases.restore import restore as restore_documents
 

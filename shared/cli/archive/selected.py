@@ -16,7 +16,7 @@ from shared.cli.output.messages import inform
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant, parse_instant, printable
 from shared.errors import AbsentDocumentError, TtlError
-from shared.usecases.archive_search import ArchiveSelection, Chosen, MatchKind, Wanted, choose, find_versions
+from shared.usecases.archives.search import ArchiveSelection, Chosen, MatchKind, Wanted, choose, find_versions
 
 target_argument = click.argument("target", nargs=-1, metavar="KIND/NAME")
 

@@ -15,8 +15,8 @@ from shared.cli.output.messages import show_progress
 from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
 from shared.core.objects import printable
-from shared.usecases.archive_retention import VerifiedDocument, verify_archive
-from shared.usecases.archive_search import prefixes_of
+from shared.usecases.archives.retention import VerifiedDocument, verify_archive
+from shared.usecases.archives.search import prefixes_of
 
 _STEP = 100
 """Documents between two updates of the count on the terminal."""

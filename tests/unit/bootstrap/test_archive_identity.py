@@ -24,7 +24,7 @@ from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Snapshot
 from shared.safeguards.archive_ids import SharedArchiveIds
 from shared.safeguards.state_schema import ARCHIVES, parse_state, with_archive
-from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
+from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 from tests.archives import CLUSTER, archiving, copied_of, opened_archives
 from tests.builders import JOB, LONG_AGO, NOW, ago, job, shipped_kinds
 from tests.fakes import FakeCluster

@@ -13,7 +13,7 @@ from shared.evaluation.ranks import RANK_AGE_SECONDS_MAX
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
-from shared.usecases.sweep_pages import FULL_READS_MAX
+from shared.usecases.sweeps.pages import FULL_READS_MAX
 from tests.builders import (
     BARE_TRAINJOB,
     JOB,

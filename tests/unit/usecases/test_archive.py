@@ -19,11 +19,11 @@ from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectArchived, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.usecases import archive_logs
 from shared.usecases.archive import OBJECT_BYTES, Archival
-from shared.usecases.archive_pauses import VersionPauses
-from shared.usecases.archive_writer import ArchiveWriter
-from shared.usecases.byte_gate import ArchiveGates, ByteGate
+from shared.usecases.archives import logs as archive_logs
+from shared.usecases.archives.byte_gate import ArchiveGates, ByteGate
+from shared.usecases.archives.pauses import VersionPauses
+from shared.usecases.archives.writer import ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields
 from shared.usecases.schedule import schedule
@@ -659,7 +659,7 @@ class TestLogs:
             if len(pauses) == len(archive_logs.LAST_PAUSES):
                 bench.cluster._failures.clear()
 
-        monkeypatch.setattr("shared.usecases.archive_logs.sleep", sleep)
+        monkeypatch.setattr("shared.usecases.archives.logs.sleep", sleep)
 
         answer = await bench.store(bench.put(), attempts=30)
 

@@ -14,9 +14,9 @@ from shared.errors import TryLaterError
 from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Snapshot
-from shared.usecases.archive_logs import LOG_HELD_BYTES
-from shared.usecases.archive_writer import CHILDREN_AT_ONCE, ArchiveOrder, ArchiveWriter
-from shared.usecases.byte_gate import ArchiveGates, ByteGate
+from shared.usecases.archives.byte_gate import ArchiveGates, ByteGate
+from shared.usecases.archives.logs import LOG_HELD_BYTES
+from shared.usecases.archives.writer import CHILDREN_AT_ONCE, ArchiveOrder, ArchiveWriter
 from tests.archives import FakeArchive, FakeArchives
 from tests.builders import JOB, NOW, ago, having, job, shipped_kinds, stamp
 from tests.fakes import FakeCluster

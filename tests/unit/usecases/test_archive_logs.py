@@ -6,8 +6,8 @@ from shared.core.archive.layout import log_path
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.errors import DamagedDocumentError, ForbiddenError, MissingLogError, TryLaterError, UnreachableLogError
 from shared.evaluation.pod_logs import PodLogs
-from shared.usecases.archive_logs import write_logs
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.archives.byte_gate import ByteGate
+from shared.usecases.archives.logs import write_logs
 from tests.archives import FakeArchive, copied_of
 from tests.builders import POD, ended, having, pod
 from tests.fakes import FakeCluster

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from shared.usecases import archive_pauses
-from shared.usecases.archive_pauses import PAUSE_MAX, REMEMBERED, VersionPauses
+from shared.usecases.archives import pauses as module
+from shared.usecases.archives.pauses import PAUSE_MAX, REMEMBERED, VersionPauses
 from tests.builders import NOW
 
 
@@ -70,7 +70,7 @@ def test_clock_that_was_set_back_makes_no_pause_longer():
 
 
 def test_object_that_was_stored_first_is_forgotten_first(monkeypatch):
-    monkeypatch.setattr(archive_pauses, "PAUSES_MAX", 2)
+    monkeypatch.setattr(module, "PAUSES_MAX", 2)
     pauses = VersionPauses()
     for uid in ("a", "b", "c"):
         begin(pauses, 0, uid=uid)

@@ -6,7 +6,7 @@ import pytest
 
 from shared.core.archive.layout import log_path
 from shared.errors import ForbiddenError, TryLaterError
-from shared.usecases.archive_retention import prune_archive, verify_archive
+from shared.usecases.archives.retention import prune_archive, verify_archive
 from tests.builders import NOW
 from tests.contract.archives import make
 from tests.fakes_archive import FakeArchive, FakeFile

@@ -7,7 +7,7 @@ import pytest
 
 from shared.core.archive.layout import prefix_of
 from shared.errors import AbsentDocumentError, TryLaterError, TtlError
-from shared.usecases.archive_search import ArchiveSelection, Wanted, choose, find_versions, list_selected
+from shared.usecases.archives.search import ArchiveSelection, Wanted, choose, find_versions, list_selected
 from tests.builders import NOW, having, job, pod
 from tests.listed_archives import PROD, ListedArchive
 

@@ -20,7 +20,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.archive import Archival
-from shared.usecases.archive_writer import ArchiveWriter
+from shared.usecases.archives.writer import ArchiveWriter
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import shared_fields

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.archives.byte_gate import ByteGate
 
 pytestmark = pytest.mark.anyio
 

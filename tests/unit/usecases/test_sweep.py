@@ -15,9 +15,10 @@ from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served
 from shared.messages import SWEEP_COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
-from shared.usecases import sweep, sweep_pages
+from shared.usecases import sweep
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep_pages import FULL_READS_MAX, LIST_PAUSE_SECONDS_MAX
+from shared.usecases.sweeps import pages as sweep_pages
+from shared.usecases.sweeps.pages import FULL_READS_MAX, LIST_PAUSE_SECONDS_MAX
 from tests.builders import BARE_TRAINJOB, JOB, POD, ago, annotated, ended, having, job, later, namespace, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with

@@ -5,7 +5,7 @@ import pytest
 from shared.core.forecast import FORECAST_HOURS
 from shared.errors import ForbiddenError
 from shared.messages import SweepStep
-from shared.usecases.sweep_chains import SweepChains
+from shared.usecases.sweeps.chains import SweepChains
 from tests.builders import ago, job, pod, trainjob
 from tests.unit.usecases.test_sweep import START, Bench
 

@@ -28,9 +28,9 @@ from shared.ports import ListableKinds, TargetPage
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import BrakeStop, with_stop
+from shared.usecases.unused.handler import UsageHandler
+from shared.usecases.unused.refusals import PATCH_REFUSALS_MAX
 from shared.usecases.usage import Usage
-from shared.usecases.usage_handler import UsageHandler
-from shared.usecases.usage_refusals import PATCH_REFUSALS_MAX
 from tests.builders import NOW, namespace
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
 from tests.unused import (
@@ -691,7 +691,7 @@ async def test_object_that_is_gone_is_no_error(bench):
 async def test_finding_of_an_older_pass_is_not_used_for_long(bench, monkeypatch):
     """A DELETE that would be sent too long after the second pass needs another one."""
     bench.put(due("a"), due("b"))
-    monkeypatch.setattr("shared.usecases.usage_deletion.CONFIRMED_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("shared.usecases.unused.deletion.CONFIRMED_SECONDS_MAX", 0.05)
     slow = bench.cluster.delete
 
     async def delete(rule, obj, **options):

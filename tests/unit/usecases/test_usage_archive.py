@@ -13,9 +13,9 @@ from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
-from shared.usecases.archive_writer import ArchiveWriter
+from shared.usecases.archives.writer import ArchiveWriter
+from shared.usecases.unused.archive import UsageArchive
 from shared.usecases.usage import Usage
-from shared.usecases.usage_archive import UsageArchive
 from tests.archives import FakeArchive, FakeArchives
 from tests.builders import shipped_kinds
 from tests.unit.usecases.test_usage import HOUR, Bench, announced, due

@@ -10,7 +10,7 @@ from shared.adapters.archive.codec import compress
 from shared.adapters.archive.store import whole_second_after
 from shared.errors import DamagedDocumentError, TryLaterError
 from shared.ports.archive import StoredFile
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.archives.byte_gate import ByteGate
 from tests.builders import NOW
 from tests.contract.archives import make
 

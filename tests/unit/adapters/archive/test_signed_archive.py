@@ -7,7 +7,7 @@ import pytest
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.config.settings import ARCHIVE_KEYS, SettingsError
 from shared.errors import DamagedDocumentError, UnsignedDocumentError
-from shared.usecases.archive_retention import verify_archive
+from shared.usecases.archives.retention import verify_archive
 from tests.contract.archives import key_of, make, make_document, make_object
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from shared.core.archive.identity import MARKER, KnownArchive, Marker
 from shared.errors import OtherArchiveError, PermanentError
 from shared.evaluation.archive_identity import IdentifiedArchive
 from shared.safeguards.state_schema import StateContents
-from shared.usecases.archive_retention import prune_archive
+from shared.usecases.archives.retention import prune_archive
 from tests.builders import NOW, job
 from tests.listed_archives import key_of
 

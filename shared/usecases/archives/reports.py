@@ -10,8 +10,8 @@ from shared.core.objects import ObjectRef, format_instant, ref_of
 from shared.core.ttl.durations import format_duration
 from shared.messages import ObjectArchived, Timer
 from shared.ports import EventReason
-from shared.usecases.archive_lookup import AcknowledgedCopy
-from shared.usecases.archive_pauses import PAUSE_MAX, Pause
+from shared.usecases.archives.lookup import AcknowledgedCopy
+from shared.usecases.archives.pauses import PAUSE_MAX, Pause
 from shared.usecases.expire_reports import ObjectEvent
 
 OVERDUE = timedelta(minutes=1)

@@ -18,9 +18,9 @@ from shared.core.archive.verify import find_damage
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.evaluation.pod_logs import LogGap
 from shared.ports import Archive, ConfirmingArchive
-from shared.usecases.archive_logs import LOG_HELD_BYTES, find_log_size
-from shared.usecases.archive_lookup import Found, look_up
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.archives.byte_gate import ByteGate
+from shared.usecases.archives.logs import LOG_HELD_BYTES, find_log_size
+from shared.usecases.archives.lookup import Found, look_up
 
 LISTED_SECONDS_MAX = 5.0
 """How old the list of the clusters in an archive may be: a process of an older version may add one."""

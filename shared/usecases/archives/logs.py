@@ -15,7 +15,7 @@ from shared.core.objects import get_text
 from shared.errors import AbsentDocumentError, DamagedDocumentError, MissingLogError, TryLaterError
 from shared.evaluation.pod_logs import ContainerLog, LogGap, PodLogs
 from shared.ports import Archive
-from shared.usecases.byte_gate import ByteGate
+from shared.usecases.archives.byte_gate import ByteGate
 
 LAST_PAUSES = (5.0, 10.0)
 """Seconds between the tries of the attempt that leaves out what it cannot read. The number of attempts before it comes

@@ -10,7 +10,7 @@ from shared.core.unused.unused_reasons import UnusedReason
 from shared.errors import ConflictError, PermanentError, TryLaterError
 from shared.evaluation.usage import Target, UsageFound
 from shared.ports import EventReason, HandlingReason, Verdict
-from shared.usecases.usage_handler import UsageHandler, archives_unused
+from shared.usecases.unused.handler import UsageHandler, archives_unused
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from datetime import datetime
 from shared.core.forecast import Forecast
 from shared.messages import SweepStep
 from shared.usecases.impatient import Outage
-from shared.usecases.sweep_memory import SweepMemory
+from shared.usecases.sweeps.memory import SweepMemory
 
 SWEEP_CHAINS_MAX = 8
 """Sweeps of which a process remembers steps: a long one is not over when the next ones start."""

@@ -21,8 +21,8 @@ from shared.core.unused.unused_archive import ArchiveProof, find_unused_archivin
 from shared.errors import ConflictError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.ports import Snapshot, Target, Telemetry, UsageCluster
-from shared.usecases.archive_reports import archived_of
-from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
+from shared.usecases.archives.reports import archived_of
+from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 
 STORE_SECONDS_MAX = 30.0
 """How long the storing of one object may take."""

@@ -22,7 +22,7 @@ from shared.core.unused.use_record import use_patch
 from shared.errors import PermanentError
 from shared.evaluation.usage import Target
 from shared.ports import EventReason, Verdict
-from shared.usecases.usage_handler import UsageHandler
+from shared.usecases.unused.handler import UsageHandler
 
 NOTICE = timedelta(minutes=5)
 """The least time between the announcement of a deletion and the DELETE, unless the interval of the ticks is shorter."""

@@ -1,0 +1,1 @@
+"""The parts of `usage`, which deletes unused Secrets and ConfigMaps."""
