@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from shared.adapters.telemetry.usage_logs import UsageLogs
 from shared.core.audited import Audited
 from shared.core.decide import Reason
 from shared.core.forecast import Forecast
@@ -14,10 +13,43 @@ from shared.core.objects import ObjectRef, format_instant
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import EventLevel, JournalResult, Refusal, Report, Verdict
 
+_NAMESPACES_LOGGED_MAX = 20
+
 _log = logging.getLogger("ttl")
 
 REMEMBERED_UIDS_MAX = 100_000
 """Maximum number of uids of each verdict that a dry run remembers (about 10 MB); it does not count further objects."""
+
+
+class UsageLogs:
+    """The part of the log about `usage`. A problem that lasts is logged once."""
+
+    def __init__(self) -> None:
+        self._pass_problem = ""
+        self._unknown: dict[str, str] = {}
+
+    def usage_pass(self, problem: str, unknown: Mapping[str, str] | None = None) -> None:
+        """See `shared.ports.Telemetry`."""
+        if problem and problem != self._pass_problem:
+            message = "pass not complete: Secrets or ConfigMaps are neither marked nor deleted"
+            _log.warning(message, extra={"fields": {"error": problem}})
+        elif self._pass_problem and not problem:
+            _log.info("pass complete again", extra={"fields": {}})
+        self._pass_problem = problem
+        if unknown is not None:
+            self._log_unknown(dict(sorted(unknown.items())[:_NAMESPACES_LOGGED_MAX]))
+
+    def _log_unknown(self, unknown: dict[str, str]) -> None:
+        for namespace, cause in unknown.items():
+            if self._unknown.get(namespace) != cause:
+                message = "an object cannot be read: it is unknown what is used in a namespace, and nothing is deleted"
+                _log.warning(message, extra={"fields": {"namespace": namespace, "error": cause}})
+        self._unknown = unknown
+
+    def usage_ended(self, counts: Mapping[str, int], *, window_seconds: float) -> None:
+        """See `shared.ports.Telemetry`."""
+        window = {"window_seconds": round(window_seconds, 3)} if window_seconds else {}
+        _log.info("usage ended", extra={"fields": {**counts, **window}})
 
 
 class LogTelemetry(UsageLogs):
