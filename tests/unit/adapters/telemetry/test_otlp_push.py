@@ -5,7 +5,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
-from shared.adapters.telemetry.otlp_points import Period, read_registry
+from shared.adapters.telemetry.otlp_push import Period, read_registry
 
 CUMULATIVE = 2
 
