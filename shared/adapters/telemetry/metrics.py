@@ -20,9 +20,14 @@ from prometheus_client import (
 )
 
 from shared import __version__
-from shared.adapters.telemetry.archive_metrics import ArchiveMetrics
-from shared.adapters.telemetry.journal_metrics import JournalMetrics
 from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
+from shared.adapters.telemetry.metric_parts import (
+    ArchiveMetrics,
+    JournalMetrics,
+    SafeguardMetrics,
+    SweepMetrics,
+    UsageMetrics,
+)
 from shared.adapters.telemetry.metric_values import (
     EVENT_TYPES,
     LATENESS_SECONDS,
@@ -31,10 +36,7 @@ from shared.adapters.telemetry.metric_values import (
     WAIT_SECONDS,
     labels_of_kinds,
 )
-from shared.adapters.telemetry.safeguard_metrics import SafeguardMetrics
 from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
-from shared.adapters.telemetry.sweep_metrics import SweepMetrics
-from shared.adapters.telemetry.usage_metrics import UsageMetrics
 from shared.core.audited import Audited
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue

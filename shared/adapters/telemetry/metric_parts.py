@@ -1,0 +1,241 @@
+"""The metrics of sweeps, usage, the safeguards, the journal and archives: `Metrics` joins these parts."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from cachetools import TTLCache
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.telemetry.metric_values import FORECAST_WINDOWS, OTHER, WINDOW_SECONDS
+from shared.adapters.telemetry.scraping import run_in_loop
+from shared.core.forecast import Forecast
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef
+from shared.messages import ObjectArchived
+from shared.ports import EventLevel, JournalResult, Refusal, Report, Telemetry
+
+_REMEMBERED_MAX = 10_000
+_REMEMBERED_SECONDS = 3_600.0
+"""How long an object that is not archived is remembered; a sweep that finds it again extends the time."""
+
+
+class SweepMetrics:
+    """The part of the metrics about sweeps; it passes each call on.
+
+    Args:
+        telemetry: The telemetry that receives each call.
+        registry: Where the metrics are registered.
+        labels: The label of each known kind, by group and kind.
+    """
+
+    def __init__(
+        self, telemetry: Telemetry, registry: CollectorRegistry, labels: Mapping[tuple[str, str], str]
+    ) -> None:
+        self._next, self._labels = telemetry, labels
+        self._forecast_kinds: set[str] = set()
+        about = "When a sweep last listed the last page of a kind."
+        self._swept = Gauge("ttl_sweep_last_end_timestamp_seconds", about, ["kind"], registry=registry)
+        about = (
+            "Objects that wait for their deletion, by the hour in which it is due after the last sweep of all kinds."
+        )
+        self._forecast = Gauge("ttl_forecast_objects", about, ["kind", "hour"], registry=registry)
+
+    def swept(self, rule: KindRule) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.swept(rule)
+        self._swept.labels(self._labels.get((rule.group, rule.kind), OTHER)).set_to_current_time()
+
+    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.sweep_ended(sweep_id, counts, whole=whole)
+
+    def forecast(self, forecast: Forecast) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.forecast(forecast)
+        by_label = {self._labels.get(kind, OTHER): counts for kind, counts in forecast.counts.items()}
+        for label in self._forecast_kinds - by_label.keys():
+            for hour in FORECAST_WINDOWS:
+                self._forecast.remove(label, hour)
+        for label, counts in by_label.items():
+            for hour, count in zip(FORECAST_WINDOWS, counts, strict=True):
+                self._forecast.labels(label, hour).set(count)
+        self._forecast_kinds = set(by_label)
+
+
+class UsageMetrics:
+    """The part of the metrics about `usage`; it passes each call on.
+
+    Args:
+        telemetry: The telemetry that receives each call.
+        registry: Where the metrics are registered.
+    """
+
+    def __init__(self, telemetry: Telemetry, registry: CollectorRegistry) -> None:
+        self._next = telemetry
+        self._complete = Gauge(
+            "ttl_usage_pass_complete",
+            "0 if the last pass over what may refer to Secrets and ConfigMaps was not complete, or an object may refer "
+            "to all of them; otherwise 1.",
+            registry=registry,
+        )
+        self._complete.set(1)
+        self._unknown = Gauge(
+            "ttl_usage_unknown_namespaces",
+            "Namespaces in which an unreadable object may refer to all Secrets or ConfigMaps; the log names it.",
+            registry=registry,
+        )
+        self._ended_at = Gauge(
+            "ttl_usage_last_complete_pass_timestamp_seconds", "When the last complete pass ended.", registry=registry
+        )
+        self._tick = Gauge(
+            "ttl_usage_objects", "Secrets and ConfigMaps by what the last tick did.", ["result"], registry=registry
+        )
+        self._window = Histogram(
+            "ttl_usage_window_seconds",
+            "The longest time of a tick from the start of the last pass to an accepted DELETE.",
+            buckets=WINDOW_SECONDS,
+            registry=registry,
+        )
+
+    def usage_pass(self, problem: str, unknown: Mapping[str, str] | None = None) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.usage_pass(problem, unknown)
+        if unknown is not None:
+            self._unknown.set(len(unknown))
+        self._complete.set(not problem)
+        if not problem:
+            self._ended_at.set_to_current_time()
+
+    def usage_ended(self, counts: Mapping[str, int], *, window_seconds: float) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.usage_ended(counts, window_seconds=window_seconds)
+        for result, count in counts.items():
+            self._tick.labels(result).set(count)
+        if window_seconds:
+            self._window.observe(window_seconds)
+
+
+class SafeguardMetrics:
+    """The part of the metrics about the shared state of the safeguards; it passes each call on.
+
+    Args:
+        telemetry: The telemetry that receives each call.
+        registry: Where the metrics are registered.
+    """
+
+    def __init__(self, telemetry: Telemetry, registry: CollectorRegistry) -> None:
+        self._next = telemetry
+        self._is_open = self._is_stopped = False
+        self._breaker = Gauge(
+            "ttl_breaker_open", "1 while the breaker is open and nothing is deleted.", registry=registry
+        )
+        self._stopped = Gauge("ttl_stopped", "1 while deletions are stopped by kubectl ttl stop.", registry=registry)
+
+    def breaker(self, *, is_open: bool) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.breaker(is_open=is_open)
+        self._is_open = is_open
+        self._breaker.set(is_open)
+
+    def stopped(self, *, is_stopped: bool) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.stopped(is_stopped=is_stopped)
+        self._is_stopped = is_stopped
+        self._stopped.set(is_stopped)
+
+    def watch_shared_state(self, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Read the shared state at each scrape, in the running loop; an idle process reads it at no other time.
+
+        Args:
+            read: Reads the shared state, and reports it to `breaker` and `stopped`.
+        """
+        loop = asyncio.get_running_loop()
+
+        def is_open() -> float:
+            run_in_loop(read, loop)
+            return self._is_open
+
+        def is_stopped() -> float:  # collected after `ttl_breaker_open`, which has read the state for both
+            return self._is_stopped
+
+        self._breaker.set_function(is_open)
+        self._stopped.set_function(is_stopped)
+
+
+class JournalMetrics:
+    """The part of the metrics about the journal; it passes each call on.
+
+    Args:
+        telemetry: The telemetry that receives each call.
+        registry: Where the metrics are registered.
+    """
+
+    def __init__(self, telemetry: Telemetry, registry: CollectorRegistry) -> None:
+        self._next = telemetry
+        self._entries = Counter(
+            "ttl_journal_entries_total",
+            "Deletions, stops, archives, refusals and reports of decisions by what the journal did: an Event of their "
+            "own, a count in the Event of a minute, or dropped.",
+            ["result"],
+            registry=registry,
+        )
+
+    def refused(self, refusal: Refusal, *, by: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.refused(refusal, by=by)
+
+    def reported(self, report: Report, *, by: str, level: EventLevel = "Warning") -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.reported(report, by=by, level=level)
+
+    def journaled(self, result: JournalResult, count: int = 1) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.journaled(result, count)
+        self._entries.labels(result).inc(count)
+
+
+class ArchiveMetrics:
+    """Counts archived objects and failures, and remembers since when the oldest object is not archived."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        self._archived = counter("ttl_archived_total", "Objects that an archive has acknowledged.", ["archive", "kind"])
+        self._bytes = counter(
+            "ttl_archived_bytes_total",
+            "Bytes of the documents of archived objects, as compressed; for a webhook, of their JSON. Children, logs "
+            "and documents that were stored before do not count.",
+            ["archive"],
+        )
+        self._failures = counter("ttl_archive_failures_total", "Failed attempts to archive an object.", ["archive"])
+        self._finished: TTLCache[str, datetime] = TTLCache(_REMEMBERED_MAX, _REMEMBERED_SECONDS)
+        Gauge(
+            "ttl_archive_oldest_unacknowledged_seconds",
+            "The time since the finish of the oldest object that this process found not archived; 0 if there is none.",
+            registry=registry,
+        ).set_function(self._oldest)
+
+    def archived(self, archived: ObjectArchived, kind: str, *, size: int) -> None:
+        """Count an object that an archive has acknowledged."""
+        self._archived.labels(archived.archive, kind).inc()
+        self._bytes.labels(archived.archive).inc(size)
+        self.forget(archived.ref)
+
+    def not_archived(self, ref: ObjectRef, archive: str, finished_at: datetime | None, *, failed: bool) -> None:
+        """Remember an object that is not archived, and count a failure."""
+        if failed:
+            self._failures.labels(archive).inc()
+        if finished_at is not None:
+            self._finished[ref.uid] = finished_at
+
+    def forget(self, ref: ObjectRef) -> None:
+        """Forget an object that is archived or deleted."""
+        self._finished.pop(ref.uid, None)
+
+    def _oldest(self) -> float:
+        self._finished.expire()
+        now, oldest = SystemClock().now(), min(list(self._finished.values()), default=None)
+        return 0.0 if oldest is None else max((now - oldest) / timedelta(seconds=1), 0.0)
