@@ -20,7 +20,6 @@ from prometheus_client import (
 )
 
 from shared import __version__
-from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
 from shared.adapters.telemetry.metric_parts import (
     ArchiveMetrics,
     JournalMetrics,
@@ -43,7 +42,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
-from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
+from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import Publisher, Telemetry, Verdict
 
 _PROBLEMS_MAX = 50
@@ -200,7 +199,7 @@ class Metrics(UsageMetrics, SafeguardMetrics, JournalMetrics, SweepMetrics):
 
     def measuring(self, publisher: Publisher) -> Publisher:
         """Return a publisher that counts each event and passes it to the given one."""
-        return MeasuredPublisher(publisher, self._published)
+        return _MeasuredPublisher(publisher, self._published)
 
     def count_timers(self, timers: Callable[[], object], engine: str) -> None:
         """Count the pending timers at each scrape, in the running loop.
@@ -232,3 +231,25 @@ class Metrics(UsageMetrics, SafeguardMetrics, JournalMetrics, SweepMetrics):
 
     def _label(self, of: ObjectRef | KindRule) -> str:
         return self._labels.get((of.group, of.kind), OTHER)
+
+
+class _MeasuredPublisher:
+    """Counts each event and passes it on.
+
+    Args:
+        publisher: The publisher that receives each event.
+        published: The counter, with the labels `type` and `result`.
+    """
+
+    def __init__(self, publisher: Publisher, published: Counter) -> None:
+        self._publisher = publisher
+        self._published = published
+
+    async def publish(self, message: Message) -> None:
+        """See `shared.ports.Publisher`."""
+        result = "failed"  # also if the caller was cancelled
+        try:
+            await self._publisher.publish(message)
+            result = "accepted"
+        finally:
+            self._published.labels(message.type, result).inc()
