@@ -5,4 +5,4 @@ from shared.adapters.events.http_limits import LimitedHttp
 
 __all__ = ["LimitedHttp"]
 
-http_limits.REQUEST_READ_SECONDS_MAX = 3_600.0  # type: ignore[attr-defined]
+http_limits.REQUEST_READ_SECONDS_MAX = 3_600.0
