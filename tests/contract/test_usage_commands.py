@@ -8,8 +8,7 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.config.policy_file import parse_policy
-from shared.adapters.kubernetes.metadata_only import METADATA
-from shared.adapters.kubernetes.metadata_tables import TABLE
+from shared.adapters.kubernetes.metadata_only import METADATA, TABLE
 from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.devserver.apiserver import EmbeddedApiServer, Store, WriteOptions, serve, write_kubeconfig

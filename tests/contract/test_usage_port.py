@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from shared.adapters.kubernetes.metadata_tables import COPIES
+from shared.adapters.kubernetes.metadata_only import COPIES
 from shared.core.objects import ref_of
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import names_of

@@ -7,7 +7,7 @@ import pytest
 from shared.adapters import http_client
 from shared.adapters.kubernetes import bodies
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.metadata_tables import TABLE
+from shared.adapters.kubernetes.metadata_only import TABLE
 from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.objects import ObjectRef, get_annotations
 from shared.core.policy.unused import USAGE_KINDS

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.events import http_limits
 from shared.adapters.events import http_limits as front
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.events.http_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
@@ -309,7 +308,7 @@ async def test_answered_request_releases_its_bytes(served, monkeypatch):
 
 
 async def test_flood_of_refused_requests_is_one_log_line(served, caplog, monkeypatch):
-    monkeypatch.setattr(http_limits, "REPORT_SECONDS", 3_600.0)
+    monkeypatch.setattr(front, "REPORT_SECONDS", 3_600.0)
     for _ in range(5):
         sender = await served()
         await sender.send(padded(HEADER_BYTES_MAX + 1))

@@ -8,7 +8,7 @@ from shared.adapters.kubernetes.bodies import ListReader, typed
 from shared.adapters.kubernetes.container_logs import LoggingApiServer
 from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.listable_kinds import AGGREGATED, discover_listable
-from shared.adapters.kubernetes.metadata_tables import INCLUDE_METADATA, TABLE, as_target, read_rows
+from shared.adapters.kubernetes.metadata_only import INCLUDE_METADATA, TABLE, as_target, read_rows
 from shared.adapters.kubernetes.page_limits import PAGE_BYTES_MAX, PAGE_LIMIT, PageLimits
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import Answer
