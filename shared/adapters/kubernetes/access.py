@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from shared.adapters.auth.identity import FileTokens, GivenToken, GoogleTokens, Identity, RenewedToken, read_token
 from shared.adapters.config.settings import Settings, SettingsError
-from shared.adapters.kubernetes.ca_file import CaFile
+from shared.adapters.kubernetes.tls import CaFile
 from shared.errors import TryLaterError
 
 _PEM = "-----BEGIN"

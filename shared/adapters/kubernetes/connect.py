@@ -8,9 +8,8 @@ from pathlib import Path
 
 from shared.adapters.auth.identity import FileTokens, RenewedToken
 from shared.adapters.kubernetes.access import Access
-from shared.adapters.kubernetes.ca_file import CaFile
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.tls import tls_context
+from shared.adapters.kubernetes.tls import CaFile, tls_context
 from shared.adapters.kubernetes.transport import Transport, get_proxy
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.errors import TryLaterError

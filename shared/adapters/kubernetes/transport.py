@@ -20,7 +20,7 @@ from aiohttp import (
 )
 
 from shared.adapters.http_client import RedirectError, Unrepeated, refuse_redirect
-from shared.adapters.kubernetes.ca_file import CaFile
+from shared.adapters.kubernetes.tls import CaFile
 from shared.adapters.kubernetes.traced_requests import is_traced, traced
 from shared.errors import TryLaterError
 

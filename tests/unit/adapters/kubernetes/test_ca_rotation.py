@@ -22,9 +22,9 @@ from shared.adapters.kubernetes import access
 from shared.adapters.kubernetes import cluster as kubernetes_cluster
 from shared.adapters.kubernetes import connect as connecting
 from shared.adapters.kubernetes.access import get_access
-from shared.adapters.kubernetes.ca_file import CaFile
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
+from shared.adapters.kubernetes.tls import CaFile
 from shared.devserver.ports import free_port
 from shared.errors import PermanentError, TryLaterError
 from tests.builders import JOB, job
