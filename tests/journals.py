@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from shared.adapters.kubernetes.journal import EventJournal
-from shared.adapters.kubernetes.journal_rate import JournalLimits
+from shared.adapters.kubernetes.journal import EventJournal, JournalLimits
 from shared.core.objects import ObjectRef
 from shared.errors import ForbiddenError
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped

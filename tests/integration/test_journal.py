@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.journal import EventJournal
-from shared.adapters.kubernetes.journal_rate import JournalLimits
+from shared.adapters.kubernetes.journal import EventJournal, JournalLimits
 from shared.core.objects import format_instant
 from shared.devserver.real_servers import RealServer
 from shared.ports import Cluster, JournalEntry, JournalResult
