@@ -11,10 +11,10 @@ from typing import Any
 from shared.adapters.clock import ServerClock
 from shared.adapters.kubernetes.bodies import typed
 from shared.adapters.kubernetes.discovery import Discovery, object_path
-from shared.adapters.kubernetes.listable_kinds import discover_listable
 from shared.adapters.kubernetes.metadata_only import as_target
 from shared.adapters.kubernetes.refusals import GoneError, raise_for
 from shared.adapters.kubernetes.server_time import ServerTime
+from shared.adapters.kubernetes.usage_lists import discover_listable
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.kubernetes.listable_kinds import discover_listable
+from shared.adapters.kubernetes.usage_lists import discover_listable
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
 from shared.ports import ListableKind
 from tests.builders import NOW
