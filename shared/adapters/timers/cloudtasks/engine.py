@@ -17,13 +17,18 @@ from datetime import datetime, timedelta
 
 from google.cloud.tasks_v2 import Task
 
-from shared.adapters.timers.cloudtasks.first_check import check_until_answered
 from shared.adapters.timers.cloudtasks.live_tasks import LiveTasks
 from shared.adapters.timers.cloudtasks.names import is_name_of, key_in, names_of, successor_of
 from shared.adapters.timers.cloudtasks.send_times import first_at, later, put_off_seconds, within_reach
 from shared.adapters.timers.cloudtasks.task_deliveries import NoPlaceError, TaskDeliveries
 from shared.adapters.timers.cloudtasks.task_form import TaskForm, read_timer
-from shared.adapters.timers.cloudtasks.task_queue import TASKS_OF_ONE_PAGE_MAX, Connect, TaskQueue, connect
+from shared.adapters.timers.cloudtasks.task_queue import (
+    TASKS_OF_ONE_PAGE_MAX,
+    Connect,
+    TaskQueue,
+    check_until_answered,
+    connect,
+)
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.core.objects import quote
 from shared.errors import EventError, TryLaterError

@@ -14,6 +14,7 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 from google.rpc.error_details_pb2 import RetryInfo
 
+from shared.core.timing import backoff_seconds
 from shared.errors import EventError, TryLaterError, TtlError
 
 CALL_SECONDS_MAX = 4.0
@@ -206,6 +207,24 @@ class TaskQueue:
 
     def _without_queue(self, error: Exception) -> "_RefusedError":
         return _RefusedError(f"there is no queue {self.name}: {error}; create it: gcloud tasks queues create")
+
+
+async def check_until_answered(queue: TaskQueue) -> None:
+    """Check the queue, again and again until Cloud Tasks answers.
+
+    Raises:
+        TtlError: There is no such queue, or the right to read it is missing.
+    """
+    attempts = 0
+    while True:
+        try:
+            return await queue.check()
+        except TryLaterError as error:
+            seconds = backoff_seconds(attempts, least=error.retry_after_seconds)
+            fields = {"error": str(error), "retry_seconds": seconds}
+            _log.warning("queue of timers not checked", extra={"fields": fields})
+        await asyncio.sleep(seconds)
+        attempts += 1
 
 
 class _AbsentError(Exception):
