@@ -22,9 +22,8 @@ from nats.aio.msg import Msg
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
-from shared.adapters.timers.nats.fired import FiredTimer
+from shared.adapters.timers.nats.fired import FiredTimer, Holding
 from shared.adapters.timers.nats.heads import Heads, NewTimer, cancellation_of
-from shared.adapters.timers.nats.holding import Holding
 from shared.adapters.timers.nats.lane import NatsLane
 from shared.adapters.timers.nats.pages import Pages
 from shared.adapters.timers.nats.pull import Pull
