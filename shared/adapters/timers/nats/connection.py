@@ -15,6 +15,7 @@ from nats.aio.subscription import Subscription
 from shared.adapters.timers.nats.acks import Acks, Answer, ApiError
 from shared.adapters.timers.nats.records import headers_of
 from shared.adapters.timers.nats.servers import TLS_MISSING, NatsClient, NatsServers
+from shared.adapters.timers.nats.subjects import KeySubjects
 from shared.errors import TryLaterError, TtlError
 
 _CONNECT_SECONDS = 3.0
@@ -253,3 +254,22 @@ async def _ending_when_cancelled(work: Coroutine[Any, Any, None]) -> None:
             task.cancel()
             await asyncio.wait([task], timeout=_CANCEL_SECONDS)
     task.result()
+
+
+async def contents_of(connection: NatsConnection, key: KeySubjects) -> list[StreamMessage]:
+    """Return the newest schedule of a key, if it has one, and all its fired messages.
+
+    The schedule is read first: if it fires in the meantime, it is among the fired messages. nats-server finds the last
+    message of a filter at once, and so the first one of a subject without wildcards. For the first message of a filter
+    with wildcards, it goes through the stream: 7 ms with 100,000 timers, seen in 2.15.2.
+
+    Raises:
+        TryLaterError: The servers do not answer.
+    """
+    head = await connection.last(key.heads)
+    fired, newest = await asyncio.gather(connection.first(key.fired, 1), connection.last(key.fired))
+    found = []
+    while fired and newest and fired.sequence < newest.sequence:
+        found.append(fired)
+        fired = await connection.first(key.fired, fired.sequence + 1)
+    return found + [one for one in (newest, head) if one]

@@ -12,8 +12,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from shared.adapters.timers.nats.acks import Answer, ExpectationError
-from shared.adapters.timers.nats.connection import NatsConnection, StreamMessage
-from shared.adapters.timers.nats.contents import contents_of
+from shared.adapters.timers.nats.connection import NatsConnection, StreamMessage, contents_of
 from shared.adapters.timers.nats.records import (
     CANCELLED_FOR,
     CANCELLED_HEADER,

@@ -17,8 +17,7 @@ import logging
 from nats.aio.msg import Msg
 from nats.errors import Error
 
-from shared.adapters.timers.nats.connection import NatsConnection
-from shared.adapters.timers.nats.contents import contents_of
+from shared.adapters.timers.nats.connection import NatsConnection, contents_of
 from shared.adapters.timers.nats.records import replaced_by
 from shared.adapters.timers.nats.subjects import KeySubjects, key_subjects
 from shared.errors import TryLaterError
