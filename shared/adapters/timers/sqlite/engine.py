@@ -27,15 +27,18 @@ from shared.adapters.timers.sqlite.deliveries import Deliveries
 from shared.adapters.timers.sqlite.file import Room, TimerFile
 from shared.adapters.timers.sqlite.group_commit import GroupCommit
 from shared.adapters.timers.sqlite.lane import Lane
-from shared.adapters.timers.sqlite.pages import page_of, parse_position, read_page
-from shared.adapters.timers.sqlite.retries import LAST_RETRY, retry_now
 from shared.adapters.timers.sqlite.shrinking import Shrinking
 from shared.adapters.timers.sqlite.store import (
     FOREVER_US,
+    LAST_RETRY,
     SECOND_US,
     Position,
     Row,
     from_us,
+    page_of,
+    parse_position,
+    read_page,
+    retry_now,
     row_of,
     to_us,
 )

@@ -12,9 +12,8 @@ from typing import TypeVar
 
 from shared.adapters.timers.sqlite import store
 from shared.adapters.timers.sqlite.health import describe_damage
-from shared.adapters.timers.sqlite.pages import page_of, parse_position, read_page
 from shared.adapters.timers.sqlite.schema import check_file
-from shared.adapters.timers.sqlite.store import FOREVER_US, from_us
+from shared.adapters.timers.sqlite.store import FOREVER_US, from_us, page_of, parse_position, read_page
 from shared.errors import TryLaterError, TtlError
 from shared.ports import EVERY_TIMER, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE

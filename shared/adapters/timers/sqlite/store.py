@@ -4,8 +4,10 @@ Times are integer microseconds since 1970 in UTC, the resolution of `datetime`, 
 """
 
 import itertools
+import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -18,6 +20,7 @@ from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds
 from shared.errors import EventError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer, TimerKey
+from shared.ports import TimerFilter, TimerPage
 
 FOREVER_US = 2**63 - 1
 """A time that never comes: the largest integer of SQLite."""
@@ -34,6 +37,12 @@ Row = tuple[str, str, int, int, int, str]
 
 Position = tuple[int, int]
 """A place in the order of the timers: fire_us and id."""
+
+RETRIES_OF_ONE_SLICE = 2_000
+"""Retries that one transaction brings forward: some 30 ms, for which `set` waits."""
+
+LAST_RETRY: Position = (FOREVER_US, FOREVER_US)
+"""The position after all retries."""
 
 
 def to_us(instant: datetime) -> int:
@@ -206,3 +215,50 @@ def first_us(db: sqlite3.Connection) -> int:
     first = "SELECT coalesce(min(fire_us), ?) FROM timers WHERE purpose = ?"
     firsts = (db.execute(first, (FOREVER_US, purpose)).fetchone()[0] for purpose in list_purposes(db))
     return min(firsts, default=FOREVER_US)
+
+
+def read_page(db: sqlite3.Connection, *, after: int, limit: int) -> list[StoredTimer]:
+    """Read the timers after a row."""
+    query = f"SELECT {COLUMNS} FROM timers WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608
+    return [StoredTimer(*row) for row in db.execute(query, (after, limit))]
+
+
+def parse_position(after: str) -> int:
+    """Return the row after which a page begins.
+
+    Raises:
+        ValueError: The text is no position in a timer file.
+    """
+    if after and not (after.isascii() and after.isdecimal() and int(after) <= FOREVER_US):
+        raise ValueError(f"expected a position in the timer file, got {after!r}")
+    return int(after or 0)
+
+
+def page_of(rows: Sequence[StoredTimer], limit: int, wanted: TimerFilter) -> TimerPage:
+    """Return the wanted timers among rows that were read with this limit, and the position of the next page."""
+    timers = []
+    for row in rows:
+        with suppress(ValueError):  # another program wrote the row
+            timers.append(row.timer())
+    return TimerPage(tuple(filter(wanted.matches, timers)), str(rows[-1].row_id) if len(rows) == limit else "")
+
+
+def retry_now(db: sqlite3.Connection, now_us: int, position: Position = LAST_RETRY) -> Position | None:
+    """Make a slice of the waiting retries due now: the latest ones before a position.
+
+    From the latest to the earliest, since a delivery that fails meanwhile is planned later than before: in general it
+    is behind the position, and not tried again at once.
+
+    Returns:
+        The position of the next slice; None after the last one.
+    """
+    found = db.execute(
+        "SELECT fire_us, id FROM timers WHERE attempts > 0 AND fire_us > ? AND (fire_us, id) < (?, ?)"
+        " ORDER BY fire_us DESC, id DESC LIMIT ?",
+        (now_us, *position, RETRIES_OF_ONE_SLICE),
+    ).fetchall()
+    db.execute(
+        "UPDATE timers SET fire_us = due_us WHERE fire_us > due_us AND id IN (SELECT value FROM json_each(?))",
+        (json.dumps([row_id for _, row_id in found]),),
+    )
+    return found[-1] if len(found) == RETRIES_OF_ONE_SLICE else None

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.adapters.timers.sqlite import retries
-from shared.adapters.timers.sqlite.retries import LAST_RETRY, retry_now
-from shared.adapters.timers.sqlite.store import Position, to_us
+from shared.adapters.timers.sqlite import store
+from shared.adapters.timers.sqlite.store import LAST_RETRY, Position, retry_now, to_us
 from shared.errors import TryLaterError
 from shared.messages import Purpose
 from tests.unit.adapters.timers.test_sqlite_engine import (
@@ -33,7 +32,7 @@ COUNT = 95
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "RETRIES_OF_ONE_SLICE", 10)
+    monkeypatch.setattr(store, "RETRIES_OF_ONE_SLICE", 10)
 
 
 async def fill(world: World, *, later: int) -> None:
