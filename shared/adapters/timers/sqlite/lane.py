@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from shared.adapters.timers.places import Places, Share
-from shared.adapters.timers.sqlite.backlog import Backlog
-from shared.adapters.timers.sqlite.due import Read, ReadResult
+from shared.adapters.timers.sqlite.backlog import Backlog, Read, ReadResult
 from shared.adapters.timers.sqlite.store import FOREVER_US, StoredTimer
 
 READY_MAX = 4_096

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.adapters.timers.places import share_of
 from shared.adapters.timers.sqlite import backlog
-from shared.adapters.timers.sqlite.due import SCANNED_ROWS, Load, LookUp, Scan
+from shared.adapters.timers.sqlite.backlog import SCANNED_ROWS, Load, LookUp, Scan
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.schema import prepare
 from shared.adapters.timers.sqlite.store import put, row_of

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import FAILING_PLACES
-from shared.adapters.timers.sqlite.due import Load, LookUp, ReadResult, Scan
+from shared.adapters.timers.sqlite.backlog import Load, LookUp, ReadResult, Scan
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.lane import Lane
 from shared.adapters.timers.sqlite.schema import SCHEMA_VERSION
