@@ -24,10 +24,9 @@ from typing import TypeVar
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.sqlite import store
 from shared.adapters.timers.sqlite.deliveries import Deliveries
-from shared.adapters.timers.sqlite.file import Room, TimerFile
+from shared.adapters.timers.sqlite.file import Room, Shrinking, TimerFile
 from shared.adapters.timers.sqlite.group_commit import GroupCommit
 from shared.adapters.timers.sqlite.lane import Lane
-from shared.adapters.timers.sqlite.shrinking import Shrinking
 from shared.adapters.timers.sqlite.store import (
     FOREVER_US,
     LAST_RETRY,

@@ -4,7 +4,7 @@ There are two connections: one thread writes with the first while another reads 
 waits.
 
 Deleting a row needs space too: for the write-ahead log, and sometimes for a page. So new timers are refused while some
-space is left; stored timers still fire, which frees space.
+space is left; stored timers still fire, which frees space. Unused pages go back to the volume, in small steps.
 """
 
 import os
@@ -28,6 +28,17 @@ RESERVE_BYTES = 32 * 1024 * 1024
 
 LOG_BYTES = 8 * 1024 * 1024
 """Space reserved for the write-ahead log at start: twice its size at a checkpoint."""
+
+STEP_PAGES = 32
+"""Pages per step: a step takes about a millisecond, and `set` waits for one step at the most."""
+
+SHRINK_PAGES_MIN = 1_024
+"""Unused pages (4 MiB) from which the file shrinks, if they are also a quarter of the file."""
+
+KEPT_PAGES = 256
+"""Unused pages (1 MiB) that stay in the file for the next timers."""
+
+_INCREMENTAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +167,37 @@ class _Connection(sqlite3.Connection):
 
     def __exit__(self, *_: object) -> None:  # type: ignore[override]
         self.close()
+
+
+class Shrinking:
+    """Shrinks the file if a quarter of it is unused; a file of version 1 keeps its size."""
+
+    def __init__(self) -> None:
+        self._shrinks = False
+
+    def step(self, db: sqlite3.Connection) -> bool:
+        """Free some pages; return whether to call this again.
+
+        Args:
+            db: A connection without a transaction.
+
+        Raises:
+            sqlite3.Error: The disk accepts no write.
+        """
+        unused = _pragma(db, "freelist_count")
+        self._shrinks = self._shrinks and unused > KEPT_PAGES
+        if not self._shrinks:
+            self._shrinks = unused >= max(SHRINK_PAGES_MIN, _pragma(db, "page_count") // 4)
+            if not self._shrinks or _pragma(db, "auto_vacuum") != _INCREMENTAL:
+                self._shrinks = False
+                return False
+        # `execute` would end the statement after its first page.
+        db.executescript(f"PRAGMA incremental_vacuum({min(STEP_PAGES, unused - KEPT_PAGES)})")
+        if unused <= KEPT_PAGES + STEP_PAGES:
+            self._shrinks = False
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # the file itself shrinks at a checkpoint
+        return True
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.sqlite import shrinking
-from shared.adapters.timers.sqlite.file import TimerFile
-from shared.adapters.timers.sqlite.shrinking import KEPT_PAGES, Shrinking
+from shared.adapters.timers.sqlite import file as sqlite_file
+from shared.adapters.timers.sqlite.file import KEPT_PAGES, Shrinking, TimerFile
 from tests.builders import ROOT
 from tests.unit.adapters.timers.test_sqlite_engine import World, timer, until, until_pending, world
 from tests.unit.adapters.timers.test_sqlite_migration import FIXTURE, pragma
@@ -33,8 +32,8 @@ def fill(db: sqlite3.Connection, count: int) -> None:
 
 
 async def test_file_shrinks_after_its_timers_have_fired(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shrinking, "SHRINK_PAGES_MIN", 128)
-    monkeypatch.setattr(shrinking, "KEPT_PAGES", 32)
+    monkeypatch.setattr(sqlite_file, "SHRINK_PAGES_MIN", 128)
+    monkeypatch.setattr(sqlite_file, "KEPT_PAGES", 32)
     async with world.running() as engine:
         for page in range(20):
             await engine.set([timer(f"uid-{page}-{number}", 60) for number in range(500)])
@@ -89,7 +88,7 @@ def test_a_step_frees_as_many_pages_as_it_says(tmp_path: Path) -> None:
     file.writer.execute("DELETE FROM timers")
     before = file.writer.execute("PRAGMA freelist_count").fetchone()[0]
     assert Shrinking().step(file.writer)
-    assert file.writer.execute("PRAGMA freelist_count").fetchone()[0] == before - shrinking.STEP_PAGES
+    assert file.writer.execute("PRAGMA freelist_count").fetchone()[0] == before - sqlite_file.STEP_PAGES
     file.close()
 
 
@@ -112,8 +111,8 @@ def test_shrinking_survives_kill_9(tmp_path: Path) -> None:
     before = file.writer.execute("SELECT * FROM timers ORDER BY id").fetchall()
     file.close()
     code = (
-        "import os, sys; from pathlib import Path; from shared.adapters.timers.sqlite import file, shrinking\n"
-        "opened, shrinker = file.TimerFile(Path(sys.argv[1])), shrinking.Shrinking()\n"
+        "import os, sys; from pathlib import Path; from shared.adapters.timers.sqlite import file\n"
+        "opened, shrinker = file.TimerFile(Path(sys.argv[1])), file.Shrinking()\n"
         "for _ in range(10): assert shrinker.step(opened.writer)\n"
         "os.kill(os.getpid(), 9)"
     )
