@@ -5,6 +5,7 @@ Job controller or a kubelet would write.
 """
 
 import asyncio
+import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,20 +13,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
+from shared.adapters.kubernetes.creation import ObjectCreation
 from shared.adapters.kubernetes.discovery import resource_path
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
+from shared.core.archive.cluster import ArchiveCluster
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, get_text
 from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
-from shared.devserver.demo_archive import archive_url, restore_one, write_policy
 from shared.devserver.demo_objects import (
     Actor,
     cast,
@@ -40,12 +44,17 @@ from shared.devserver.real_servers import RealServer, find_assets
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports import Clock
 from shared.standalone.runner import Runner
+from shared.usecases.archives.search import ArchiveSelection, Wanted, choose, find_versions
+from shared.usecases.restore import RestoreOptions, restore
 
 __all__ = ["Actor", "Show", "running_show"]
 
 NAMESPACE = "demo"
 PATIENCE = timedelta(seconds=10)
 """How long the demo waits after the last object was due; an object that still exists then is left over."""
+
+_ARCHIVE = "main"
+"""The name of the archive, also in the annotation of the object."""
 
 
 class Show:
@@ -96,7 +105,7 @@ class Show:
         for actor in self.actors:
             if actor.is_restored and actor.gone_at is not None:
                 place = (NAMESPACE, actor.kind, actor.name)
-                actor.restored_as = await restore_one(self._archive, self._cluster, kinds, place=place, here=here)
+                actor.restored_as = await _restore_one(self._archive, self._cluster, kinds, place=place, here=here)
         await asyncio.sleep(1)
 
     async def _version(self, rule: KindRule) -> str:
@@ -168,13 +177,13 @@ async def running_show() -> AsyncIterator[tuple[str, Show, asyncio.Task[None]]]:
     """
     with tempfile.TemporaryDirectory(prefix="ttl-demo-") as home:
         async with api_server(Path(home)) as (what, kubeconfig):
-            values = {"TTL_TIMERS": f"sqlite:{home}/timers.db", "TTL_POLICY": str(write_policy(Path(home)))}
+            values = {"TTL_TIMERS": f"sqlite:{home}/timers.db", "TTL_POLICY": str(_write_policy(Path(home)))}
             settings = read_settings(values, environment={})
             cluster = await connect(kubeconfig=str(kubeconfig), memory=Memory())
             show_cluster = await connect(kubeconfig=str(kubeconfig))
             config = read_config(settings, cluster=cluster, home_namespace="")
             runner = asyncio.create_task(Runner(build(config), cluster).run())
-            show = Show(show_cluster, config.clock, archive_url(Path(home)))
+            show = Show(show_cluster, config.clock, _archive_url(Path(home)))
             playing = asyncio.create_task(show.play())
             try:
                 yield what, show, playing
@@ -185,3 +194,42 @@ async def running_show() -> AsyncIterator[tuple[str, Show, asyncio.Task[None]]]:
                     await runner
                 await show_cluster.close()
                 await cluster.close()
+
+
+def _write_policy(folder: Path) -> Path:
+    """Write a policy with an archive in a folder; return its file."""
+    path = folder / "policy.yaml"
+    archives = {_ARCHIVE: {"url": _archive_url(folder)}}
+    path.write_text(json.dumps({"archives": archives}))
+    return path
+
+
+def _archive_url(folder: Path) -> str:
+    """Return the URL of the archive."""
+    return f"file://{folder}/archive"
+
+
+async def _restore_one(
+    url: str, cluster: KubernetesCluster, kinds: Catalogue, *, place: tuple[str, str, str], here: ArchiveCluster
+) -> str:
+    """Create an archived object again, suspended, as `archive restore --suspended` does; return its new uid.
+
+    Args:
+        url: The archive.
+        cluster: Where the object is created.
+        kinds: All known kinds.
+        place: The namespace, the kind and the name of the object.
+        here: The cluster, as the archive names it.
+
+    Raises:
+        TtlError: It is not in the archive, or cannot be created.
+    """
+    namespace, kind, name = place
+    archive = open_archive(_ARCHIVE, url)
+    selection = ArchiveSelection(here.part, (namespace,), lambda _, one: one == kind, name)
+    found = await find_versions(archive, selection)
+    chosen = choose(found, Wanted(), what=f"{kind} {namespace}/{name}")
+    document = await archive.read(chosen.stored.key)
+    options = RestoreOptions(suspended=True, archive=_ARCHIVE)
+    (restored,) = await restore([document], options, creator=ObjectCreation(cluster), kinds=kinds)
+    return get_text(restored.snapshot.obj, "metadata.uid")
