@@ -1,13 +1,13 @@
 """Read the JSON of API server answers, with limits on bytes, depth and number of values.
 
 Users control the content of their objects. An object that exceeds a limit is left out and reported; the others of its
-page are returned.
+page are returned. If a page of a LIST is too large, it is requested again with fewer objects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import aiohttp
 
@@ -33,6 +33,14 @@ LARGE_VALUES = 150_000
 _WORDS_MAX = 200
 _LIST_LEVELS = 2
 """Levels around each item: the list itself, and its `items`."""
+
+PAGE_LIMIT = 500
+PAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Maximum size of a page of several objects; it takes several times as much memory. A single object may be larger."""
+_FEWER = 4
+"""The limit of a LIST is divided by this number if a page was too large."""
+
+_P = TypeVar("_P")
 
 
 class PathKind(Protocol):
@@ -184,3 +192,34 @@ def _words(body: bytes) -> str:
 def typed(obj: Mapping[str, Any], rule: PathKind) -> dict[str, Any]:
     """Set apiVersion and kind: items of a built-in kind's LIST lack them, and those of a metadata LIST differ."""
     return {**obj, "apiVersion": rule.api_version, "kind": rule.kind}
+
+
+class PageLimits:
+    """How many objects of each kind fit on a page."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, int] = {}
+
+    async def fit(self, name: str, limit: int, ask: Callable[[int], Awaitable[_P]]) -> _P:
+        """Request a page with as many objects as fit.
+
+        Args:
+            name: The kind.
+            limit: The most objects.
+            ask: Requests the page with a limit.
+
+        Raises:
+            TooLargeError: A page of one object is too large.
+        """
+        while True:
+            current = min(limit, self._limits.get(name, limit))
+            try:
+                page = await ask(current)
+            except TooLargeError:
+                if current == 1:
+                    raise
+                self._limits[name] = max(1, current // _FEWER)
+            else:
+                if name in self._limits:  # the next objects may have the usual size
+                    self._limits[name] = min(PAGE_LIMIT, current * 2)
+                return page

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from shared.adapters.kubernetes.bodies import ListReader, read_outcome, typed
+from shared.adapters.kubernetes.bodies import PAGE_BYTES_MAX, PAGE_LIMIT, ListReader, read_outcome, typed
 from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.metadata_only import (
     accept_list,
@@ -19,7 +19,6 @@ from shared.adapters.kubernetes.metadata_only import (
     read_written,
     write_query,
 )
-from shared.adapters.kubernetes.page_limits import PAGE_BYTES_MAX, PAGE_LIMIT
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.adapters.kubernetes.server_time import ServerTime

@@ -5,10 +5,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from shared.adapters.kubernetes.bodies import ListReader
+from shared.adapters.kubernetes.bodies import PAGE_BYTES_MAX, PAGE_LIMIT, ListReader, PageLimits
 from shared.adapters.kubernetes.journal_events import CONTROLLER
 from shared.adapters.kubernetes.journal_reading import JournalEvent, parse_event
-from shared.adapters.kubernetes.page_limits import PAGE_BYTES_MAX, PAGE_LIMIT, PageLimits
 from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.objects import get_text, list_mappings
 

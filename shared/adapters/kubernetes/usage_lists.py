@@ -10,11 +10,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from shared.adapters.kubernetes.bodies import ListReader, typed
+from shared.adapters.kubernetes.bodies import PAGE_BYTES_MAX, PAGE_LIMIT, ListReader, PageLimits, typed
 from shared.adapters.kubernetes.container_logs import LoggingApiServer
 from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.metadata_only import INCLUDE_METADATA, TABLE, as_target, read_rows
-from shared.adapters.kubernetes.page_limits import PAGE_BYTES_MAX, PAGE_LIMIT, PageLimits
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import Answer
 from shared.core.objects import get_text, list_mappings, ref_of
