@@ -27,8 +27,8 @@ from shared.core.unused.field_writes import (
 )
 from shared.core.unused.unused_mark import mark_patch, unmark_patch
 from shared.core.unused.use_record import use_patch
-from shared.devserver.apiserver.managed_fields import manage
 from shared.devserver.apiserver.patches import merge_patch
+from shared.devserver.apiserver.versions import manage
 from tests.builders import LONG_AGO, NOW, copied
 from tests.unused import DAY, config_map, context, passed
 
