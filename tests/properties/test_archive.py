@@ -9,8 +9,8 @@ from shared.core.archive.archiving import ArchiveFact
 from shared.core.archive.copies import copy_of
 from shared.core.archive.decide_archive import ToArchive, decide_archive, may_archive
 from shared.core.archive.document import canonical, digest_of
+from shared.core.archive.gate import find_stored_at
 from shared.core.archive.layout import parse_key
-from shared.core.archive.tekton_results import find_stored_at
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.namespaces import namespace_of
 from shared.core.objects import get_text, ref_of

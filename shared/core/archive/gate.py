@@ -3,23 +3,41 @@
 After a DELETE, the garbage collector also deletes what the object owns, whatever the policy says about that. So the
 children that have to be archived, or that are held, keep their owner as they would keep themselves.
 The grace counts from the acknowledgement. So after an outage of the archive not everything is deleted at once.
+
+Whether Tekton Results has stored an object is read from the annotations of its watcher:
+
+- `results.tekton.dev/stored: "true"`, once it has stored a finished run. If the annotation was written before the run
+  completed, it does not count: it is a copy from an earlier run.
+- If its logs API is enabled, it never writes `stored`. Then `results.tekton.dev/record` counts, but only after
+  completionTime + `_STORE_DEADLINE`: until then the watcher may still be storing the last state.
+
+Neither annotation has a time. The watcher writes them by server-side apply, so the time of the entry in managedFields
+that owns the annotation is that of its last write: never before the acknowledgement. Without such an entry the newest
+write of the object counts, which is not before it either.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
-from shared.core.archive.tekton_results import find_stored_at
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
 from shared.core.case import Case
 from shared.core.facts import Context, Facts, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text
+from shared.core.objects import get_in, get_text, list_mappings, parse_instant
 from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.ruling import UnreadableRuleError, add
 
 CHILD_REASONS = (Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED)
 """Why the children of an object keep it."""
+
+_STORE_DEADLINE = timedelta(minutes=10)
+"""The default of the watcher's `store_deadline`."""
+
+_STORED = "results.tekton.dev/stored"
+_RECORD = "results.tekton.dev/record"
 
 
 def apply_gate(case: Case, facts: Facts) -> tuple[Reason | None, Facts]:
@@ -94,3 +112,63 @@ def apply_children_gate(obj: Any, rule: KindRule, context: Context, facts: Facts
 def find_propagation(facts: Facts, rule: KindRule) -> Literal["Background", "Foreground", "Orphan"]:
     """The propagationPolicy of the DELETE: of the policy rule that sets the TTL or the deadline, else of the kind."""
     return (facts.policy_rule.propagation if facts.policy_rule else None) or rule.propagation
+
+
+def find_stored_at(obj: Any) -> datetime | None:
+    """When Tekton Results had stored an object; None if it has not, or if that is unknown. Total.
+
+    The instant may lie in the future: the object counts as stored from then on.
+    """
+    annotations = get_in(obj, "metadata.annotations")
+    if not isinstance(annotations, dict):
+        return None
+    completed_at = _instant(get_text(obj, "status.completionTime"))
+    if _STORED in annotations:
+        return _marked_at(obj, completed_at) if annotations[_STORED] == "true" else None
+    record = annotations.get(_RECORD)
+    if not isinstance(record, str) or not record or completed_at is None:
+        return None
+    written_at = _written_at(obj, _RECORD)
+    try:
+        return max(written_at, completed_at + _STORE_DEADLINE) if written_at else None
+    except OverflowError:
+        return None
+
+
+def _marked_at(obj: Any, completed_at: datetime | None) -> datetime | None:
+    """When `stored` was written; None if that was before the completion, or if one of both is unknown."""
+    completed_at = completed_at or _condition_at(obj)
+    written_at = _written_at(obj, _STORED)
+    return written_at if written_at and completed_at and written_at >= completed_at else None
+
+
+def _condition_at(obj: Any) -> datetime | None:
+    """When the condition of the completion changed: the controller of a CustomRun may set no completionTime."""
+    done = (one for one in list_mappings(obj, "status.conditions") if one.get("type") == "Succeeded")
+    return next((_instant(one.get("lastTransitionTime")) for one in done), None)
+
+
+def _written_at(obj: Any, annotation: str) -> datetime | None:
+    """The last write of the client that owns an annotation, or else of any client."""
+    field = f"f:{annotation}"
+    owned, written = [], list(_writes(obj))
+    for fields, at in written:
+        names = get_in(fields, "f:metadata")
+        annotated = names.get("f:annotations") if isinstance(names, dict) else None
+        if isinstance(annotated, dict) and field in annotated:
+            owned.append(at)
+    return max(owned or [at for _, at in written], default=None)
+
+
+def _writes(obj: Any) -> Iterator[tuple[Any, datetime]]:
+    for entry in list_mappings(obj, "metadata.managedFields"):
+        at = _instant(entry.get("time"))
+        if at is not None:
+            yield entry.get("fieldsV1"), at
+
+
+def _instant(value: Any) -> datetime | None:
+    try:
+        return parse_instant(value)
+    except ValueError:
+        return None

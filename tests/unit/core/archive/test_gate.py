@@ -3,7 +3,7 @@
 import pytest
 
 from shared.core.archive.archiving import ChildrenFact
-from shared.core.archive.tekton_results import find_stored_at
+from shared.core.archive.gate import find_stored_at
 from shared.core.deadlines.decide_stop import Stop, decide_stop
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.facts import UNREAD_CHILDREN
