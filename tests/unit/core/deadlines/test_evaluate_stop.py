@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.deadlines.evaluate_stop import evaluate_stop
+from shared.core.deadlines.decide_stop import evaluate_stop
 from shared.core.facts import Context, Reason
 from shared.core.namespaces import plain_namespace
 from tests.builders import JOB, NOW, annotated, having, job, stamp
