@@ -60,22 +60,54 @@ owners and dispatchers, they count as the ttl of a policy rule. Objects that are
 maxCount objects of a group are never deleted by it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from shared.core.deadlines.deadline import Deadline, Stage
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import RuleModel
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.archives import ArchiveDestination, ArchiveName, find_archive_problems
-from shared.core.policy.candidates import Candidate, prepare_rule
 from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
-from shared.core.policy.matching import Match, is_glob
+from shared.core.policy.matching import Match, Test, is_glob
+from shared.core.policy.outcome_ttl import OUTCOMES
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import USAGE_KINDS, find_usage_kinds
+from shared.core.ttl.ttl import Ttl
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A rule that matches a kind, prepared for many objects of that kind.
+
+    Attributes:
+        rule: The rule.
+        tests: The tests that an object must pass, except for its age.
+        lasting_tests: Those of them that do not depend on how the object ends: all but `when`.
+        ttls: The TTLs that it sets, by outcome; empty if the kind is opt-in and the rule does not name it.
+        kept: How many of the newest objects of a group are kept, by outcome.
+        constrains: Whether it has a field that applies whichever source sets the TTL.
+        deadlines: The deadlines that it sets, by the stage that they limit; empty if the kind is opt-in and the rule
+            does not name it.
+        limits: Whether it limits objects by count or by quota; False if the kind is opt-in and the rule does not name
+            it.
+        archives: Whether it has objects archived, also those of an opt-in kind that it does not name.
+    """
+
+    rule: PolicyRule
+    tests: tuple[Test, ...]
+    lasting_tests: tuple[Test, ...]
+    ttls: dict[Outcome | None, Ttl]
+    kept: dict[Outcome | None, int]
+    constrains: bool
+    deadlines: Mapping[Stage, Deadline]
+    limits: bool
+    archives: bool
 
 
 class Policy(RuleModel):
@@ -171,7 +203,7 @@ class Policy(RuleModel):
         found = self._by_kind.get(key)
         if found is None:
             rules = (rule for rule in self.rules if rule.match.is_about(kind))
-            found = self._by_kind[key] = tuple(prepare_rule(rule, kind) for rule in rules)
+            found = self._by_kind[key] = tuple(_prepare_rule(rule, kind) for rule in rules)
         return found
 
     @cached_property
@@ -224,3 +256,17 @@ def _check_pattern(word: str, kinds: Catalogue) -> None:
 
 NO_POLICY = Policy()
 """The policy of a process for which no policy is configured."""
+
+
+def _prepare_rule(rule: PolicyRule, kind: KindRule) -> Candidate:
+    """Prepare a rule that matches a kind."""
+    tests = lasting_tests = rule.match.tests()
+    if (when := rule.when) is not None:
+        tests = (*tests, lambda subject: when.of(subject) is True)
+    may_set_ttl = not kind.opt_in or rule.match.names(kind)
+    kept = {outcome: kept for outcome in OUTCOMES if (kept := rule.kept_of(outcome)) is not None}
+    ttls, deadlines = (rule.ttls, rule.deadlines) if may_set_ttl else ({}, {})
+    if kind.deadline is None or kind.deadline.pending is None:
+        deadlines = {stage: one for stage, one in deadlines.items() if stage is not Stage.PENDING}
+    limits, archives = may_set_ttl and rule.limits, rule.archive is not None
+    return Candidate(rule, tests, lasting_tests, ttls, kept, rule.constrains, deadlines, limits, archives)
