@@ -11,10 +11,9 @@ from typing import Any
 from shared.core.deadlines.deadline import DEADLINES, ON_DEADLINE, Stage
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.kinds.admission import Expressions, express, rule_version
-from shared.core.kinds.cel_text import list_of
+from shared.core.kinds.cel_text import is_merged, list_of
 from shared.core.kinds.deadline_rule import ACTIONS, DeadlineRule
 from shared.core.kinds.rule import KindRule
-from shared.core.kinds.stop_text import is_merged
 from shared.core.objects import ANNOTATION_DOMAIN, STOP_GUARD_PREFIX
 from shared.installation.delete_guard import Guarded, binds, kept, known_shape, make_guard
 from shared.installation.kind_manifests import label_of

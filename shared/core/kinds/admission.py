@@ -13,6 +13,8 @@ from typing import Any
 
 from shared.core.kinds.cel_text import (
     NULL,
+    is_marked,
+    is_merged,
     is_one_of,
     is_scalar,
     is_text,
@@ -26,7 +28,6 @@ from shared.core.kinds.cel_text import (
 )
 from shared.core.kinds.predicates import Predicate
 from shared.core.kinds.rule import FinishedWhen, KindRule
-from shared.core.kinds.stop_text import is_marked, is_merged
 
 _OF_FINISH = ("api_versions", "kind", "plural", "scope", "finished", "observed_generation")
 _OF_RULE: dict[str, Any] = {**dict.fromkeys(_OF_FINISH, True), "deadline": {"stop", "suspend", "exception", "pending"}}

@@ -1,8 +1,12 @@
-"""Parts of CEL expressions over `oldObject`, as texts for an admission policy of Kubernetes."""
+"""Parts of CEL expressions over `oldObject`, and the mark and the patch of a stop, as texts for an admission policy."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
+from shared.core.objects import ANNOTATION_DOMAIN
 
 NULL = "dyn(null)"
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -14,6 +18,8 @@ _RESERVED = frozenset(
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|[rRbB]*(?:\"{3}[\s\S]*?\"{3}|'{3}[\s\S]*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\.\s*\??\s*\w+|\w+"""
 )
+
+_INSTANT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?Z$"
 
 
 def negate(expression: str) -> str:
@@ -97,3 +103,30 @@ def of_old_object(expression: str) -> str:
         return "oldObject" if text == "object" else text
 
     return _TOKEN.sub(rename, expression)
+
+
+def is_merged(root: str, patch: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the conditions that an object has all values of a JSON merge patch.
+
+    Args:
+        root: The CEL variable of the object.
+        patch: The patch.
+    """
+    for key, value in patch.items():
+        entry = optional_key(root, key)
+        if isinstance(value, dict):
+            yield from is_merged(entry, value)
+        else:
+            yield f"{entry}.orValue({NULL}) == {value_of(value)}"
+
+
+def is_marked() -> Iterator[str]:
+    """Yield the conditions that `enforce` stopped the object, and that its spec is what the stop made of it."""
+    at, stops, generation = (
+        f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/{name}']"
+        for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION)
+    )
+    created_at = "timestamp(oldObject.metadata.creationTimestamp)"  # an older mark is that of another object
+    yield f"{at}.orValue('').matches('{_INSTANT}') && timestamp({at}.orValue('')) >= {created_at}"
+    yield f"{stops}.orValue('1').matches('^[0-9]{{1,6}}$') && int({stops}.orValue('1')) > 0"
+    yield f"{generation}.orValue('') == string(oldObject.metadata.?generation.orValue(-1))"

@@ -3,8 +3,8 @@
 import pytest
 
 from shared.core.kinds.admission import express, rule_version
+from shared.core.kinds.cel_text import is_merged
 from shared.core.kinds.rule import KindRule
-from shared.core.kinds.stop_text import is_merged
 from tests.builders import JOB, POD, kind_rules, not_none
 
 
