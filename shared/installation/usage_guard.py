@@ -14,7 +14,7 @@ as the writer of each field.
 from collections.abc import Iterator
 from typing import Any
 
-from shared.core.kinds.cel_text import list_of
+from shared.core.kinds.cel_text import SET_BY_SERVER, both, is_same_beside, list_of
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
@@ -42,7 +42,6 @@ from shared.installation.delete_guard import Guarded, binds, guard_name, kept, m
 from shared.installation.kind_manifests import Manifest, label_of
 from shared.installation.rbac import WRITERS
 from shared.installation.stop_guard import stop_guard_name
-from shared.installation.unchanged import SET_BY_SERVER, both, is_same_beside
 from shared.safeguards.state_schema import NAME as STATE
 
 ACCOUNTS = (*WRITERS, "usage")

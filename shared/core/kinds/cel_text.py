@@ -1,4 +1,7 @@
-"""Parts of CEL expressions over `oldObject`, and the mark and the patch of a stop, as texts for an admission policy."""
+"""Parts of CEL expressions over `oldObject` and `object`, as texts for an admission policy of Kubernetes.
+
+Some are about the mark and the patch of a stop, and some about a write that changes nothing but some fields.
+"""
 
 import json
 import re
@@ -20,6 +23,9 @@ _TOKEN = re.compile(
 )
 
 _INSTANT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?Z$"
+
+SET_BY_SERVER = ("generation", "managedFields", "resourceVersion")
+"""The metadata that the API server sets at each write."""
 
 
 def negate(expression: str) -> str:
@@ -130,3 +136,28 @@ def is_marked() -> Iterator[str]:
     yield f"{at}.orValue('').matches('{_INSTANT}') && timestamp({at}.orValue('')) >= {created_at}"
     yield f"{stops}.orValue('1').matches('^[0-9]{{1,6}}$') && int({stops}.orValue('1')) > 0"
     yield f"{generation}.orValue('') == string(oldObject.metadata.?generation.orValue(-1))"
+
+
+def both(path: str) -> tuple[str, str]:
+    """Return the CEL expressions of a map of the old object and of the new one; an absent map counts as empty."""
+    return f"oldObject.{path}.orValue({{}})", f"object.{path}.orValue({{}})"
+
+
+def is_same_but(both: tuple[str, str], patch: Mapping[str, Any], free: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the conditions that two maps differ only where a merge patch has values, and in `free` keys."""
+    old, new = both
+    yield from is_same_beside(old, new, (*patch, *free))
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            inner = f"{optional_key(old, key)}.orValue({{}})", f"{optional_key(new, key)}.orValue({{}})"
+            yield from is_same_but(inner, value)
+
+
+def is_same_beside(old: str, new: str, keys: Sequence[str]) -> Iterator[str]:
+    """Yield the conditions that two maps have the same entries, except for some keys."""
+    if not keys:
+        yield f"{new} == {old}"
+        return
+    others = list_of(sorted({*keys}))
+    yield f"{old}.all(key, key in {others} || key in {new} && {new}[key] == {old}[key])"
+    yield f"{new}.all(key, key in {others} || key in {old})"
