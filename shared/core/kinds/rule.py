@@ -109,8 +109,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.api_versions import check_one_group
-from shared.core.kinds.child_kind import ChildKind
 from shared.core.kinds.deadline_rule import DeadlineRule
 from shared.core.kinds.merge_patch import MergePatch
 from shared.core.kinds.native_ttl import NativeTtl
@@ -161,6 +159,24 @@ class Cleaner(RuleModel):
     name: Word
     does: Word
     when: Predicate | None = None
+
+
+class ChildKind(RuleModel):
+    """A kind of which the controller of another kind creates objects, with an owner reference."""
+
+    api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
+    kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
+    plural: str = Field(pattern=r"^[a-z][a-z0-9]*$")
+
+    @field_validator("api_versions")
+    @classmethod
+    def _of_one_group(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
+        return check_one_group(versions)
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_versions[0].rpartition("/")[0]
 
 
 class KindRule(RuleModel):
@@ -258,3 +274,14 @@ class KindRule(RuleModel):
         """Return whether a word is one of the kind's names: `Job`, `jobs`, `job` or `jobs.batch`."""
         names = {self.kind.lower(), self.plural, self.name, f"{self.kind.lower()}.{self.group}", *self.short_names}
         return word.lower() in names
+
+
+def check_one_group(versions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return apiVersions that are all of one group.
+
+    Raises:
+        PydanticCustomError: They are of several groups; pydantic adds their path in the file.
+    """
+    if len({version.rpartition("/")[0] for version in versions}) > 1:
+        raise PydanticCustomError("one_group", "expected versions of one group")
+    return versions

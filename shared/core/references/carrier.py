@@ -41,8 +41,8 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.api_versions import check_one_group
 from shared.core.kinds.predicates import ApiVersion, RuleModel, Word
+from shared.core.kinds.rule import check_one_group
 from shared.core.references.paths import FieldPath
 from shared.core.references.reference import BOTH, TargetKind
 
