@@ -1,11 +1,10 @@
-"""The part of a kind rule about deadlines; `shared.core.kinds.rule` shows the whole schema."""
+"""The parts of a kind rule about deadlines and stops; `shared.core.kinds.rule` shows the whole schema."""
 
-from typing import Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.merge_patch import MergePatch
 from shared.core.kinds.native_ttl import NativeDeadline
 from shared.core.kinds.predicates import Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, ConditionTime, TimeSource, finish_sources
@@ -16,6 +15,22 @@ Action = Literal["stop", "suspend", "delete"]
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 """All actions."""
+
+_PATCHED = {"spec", "metadata", "status"}
+_METADATA = {"annotations", "labels"}
+
+
+def _check_fields(patch: dict[str, Any]) -> dict[str, Any]:
+    metadata = patch.get("metadata", {})
+    is_of_metadata = isinstance(metadata, dict) and set(metadata) <= _METADATA
+    if not set(patch) <= _PATCHED or not is_of_metadata or not all(patch.values()):
+        expected = "expected a merge patch of spec, status, metadata.labels or metadata.annotations"
+        raise PydanticCustomError("patch", "{expected}", {"expected": expected})
+    return patch
+
+
+MergePatch = Annotated[dict[str, Any], Field(min_length=1), AfterValidator(_check_fields)]
+"""A JSON merge patch of the parts of an object that a rule may change."""
 
 
 class StopException(RuleModel):

@@ -109,8 +109,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.deadline_rule import DeadlineRule
-from shared.core.kinds.merge_patch import MergePatch
+from shared.core.kinds.deadline_rule import DeadlineRule, MergePatch
 from shared.core.kinds.native_ttl import NativeTtl
 from shared.core.kinds.predicates import ApiVersion, Path, Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, TimeSource, finish_sources
