@@ -13,7 +13,7 @@ from typing import Any
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.audited import Audited
 from shared.core.forecast import Forecast
-from shared.core.kinds.inheritance import TtlSourceKind
+from shared.core.kinds.native_ttl import TtlSourceKind
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.devserver.apiserver import Resource, Store

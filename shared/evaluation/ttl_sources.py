@@ -12,8 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.inheritance import InheritedTtl, TtlSourceKind
-from shared.core.kinds.native_ttl import NativeTtl
+from shared.core.kinds.native_ttl import InheritedTtl, NativeTtl, TtlSourceKind
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, quote, ref_of
 from shared.core.ttl.inherited import InheritedFact, find_ttl_source, read_ttl_of_source

@@ -29,7 +29,7 @@ archived, keeps its owner.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shared.core.kinds.inheritance import TtlSourceKind
+from shared.core.kinds.native_ttl import TtlSourceKind
 from shared.core.kinds.rule import KindRule
 from shared.installation.defaults import LEASE
 from shared.safeguards.state_schema import NAME as STATE

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shared.adapters.kubernetes.discovery import resource_path
-from shared.core.kinds.inheritance import TtlField
+from shared.core.kinds.native_ttl import TtlField
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS

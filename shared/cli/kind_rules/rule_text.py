@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator
 
 from shared.core.kinds.deadline_rule import DeadlineRule, PendingRule, StopRule, Waiter
-from shared.core.kinds.inheritance import InheritedTtl, TtlField
-from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
+from shared.core.kinds.native_ttl import InheritedTtl, NativeDeadline, NativeTtl, TtlField
 from shared.core.kinds.predicates import Predicate
 from shared.core.kinds.rule import Cleaner, KindRule, Outcome
 from shared.core.kinds.times import CelTime, ConditionTime, FieldTime, FinishSource, LatestTime, TimeSource

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from shared.core.kinds.inheritance import TtlField
-from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
+from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl, TtlField
 from shared.core.kinds.predicates import UnknownShapeError, holds
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
