@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 
 from shared.core.objects import parse_instant
-from shared.core.unused.announcement import announcement_patch, read_announcement
 from shared.core.unused.decide_unused import DeleteUnused, SetMark, decide_unused
 from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, hash_foreign_writes
-from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, mark_patch, read_unused_mark, unmark_patch
-from shared.core.unused.use_record import read_used_at, use_patch
+from shared.core.unused.unused_mark import (
+    announcement_patch,
+    is_changed_since_mark,
+    is_marked,
+    mark_patch,
+    read_announcement,
+    read_unused_mark,
+    read_used_at,
+    unmark_patch,
+    use_patch,
+)
 from shared.devserver.real_servers import real_server
 from shared.installation.usage_guard import usage_guards
 from tests.builders import COMMAND, copied, not_none

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_annotations
 from shared.core.policy.unused import CONFIG_MAPS
-from shared.core.unused.announcement import announcement_patch
 from shared.core.unused.decide_unused import DeleteUnused, RemoveMark, SetMark, UnusedDecision, decide_unused
 from shared.core.unused.field_writes import (
     ANNOUNCEMENT_MANAGER,

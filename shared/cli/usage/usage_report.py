@@ -19,7 +19,6 @@ from shared.core.objects import format_instant, get_text, printable, ref_of
 from shared.core.references.reference import Reference
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX
 from shared.core.ttl.durations import format_duration
-from shared.core.unused.annotation_room import ANNOTATIONS_BYTES_MAX, find_excess_bytes
 from shared.core.unused.decide_unused import (
     DeleteUnused,
     Keep,
@@ -29,9 +28,8 @@ from shared.core.unused.decide_unused import (
     UnusedDecision,
     WaitUntil,
 )
-from shared.core.unused.unused_mark import is_marked, mark_patch
+from shared.core.unused.unused_mark import ANNOTATIONS_BYTES_MAX, find_excess_bytes, is_marked, mark_patch, use_patch
 from shared.core.unused.unused_reasons import UnusedReason as Reason
-from shared.core.unused.use_record import use_patch
 from shared.evaluation.usage import UsageReader
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none

@@ -28,9 +28,8 @@ from shared.core.references.reference import Reference
 from shared.core.unused.field_writes import UnattestedError, UnknownChangeError, check_readable, hash_foreign_writes
 from shared.core.unused.never_collected import find_never_collected
 from shared.core.unused.passes import Observation, is_confirmed
-from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, read_unused_mark
+from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, read_unused_mark, read_used_at
 from shared.core.unused.unused_reasons import UnusedReason as Reason
-from shared.core.unused.use_record import read_used_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,21 @@
-"""The mark of an unused object: the annotation with the instant since which it is known to be unused.
+"""What is written on a Secret or a ConfigMap: a record of use, a mark as unused, and the announcement of a deletion.
 
-The mark is written only if the state changes. Any client that may patch the object can write such an annotation. So
-a mark counts only if `metadata.managedFields` attests that our field manager wrote it, and its TTL counts from the
-instant of that write. A second annotation has a hash of the writes of all other clients. If it differs, the object was
-changed.
+An object that nothing ever referred to is not unused: a program may find it by its name, a label, or a text in data. So
+only an object that was seen used is deleted when it is used no more. The record of use is written once, with the first
+complete pass that finds a reference. It counts if the API server attests it, as it does a mark.
+
+The mark is the annotation with the instant since which an object is known to be unused. It is written only if the state
+changes. Any client that may patch the object can write such an annotation. So a mark counts only if
+`metadata.managedFields` attests that our field manager wrote it, and its TTL counts from the instant of that write. A
+second annotation has a hash of the writes of all other clients. If it differs, the object was changed.
+
+The announcement is two values, written minutes before the DELETE. The annotation says when the object is deleted at the
+earliest. The label lets an admission policy find the announced objects of a namespace, so that a client that creates a
+Pod with one of them gets a warning.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,18 +24,28 @@ from shared.core.objects import (
     ANNOUNCED_LABEL,
     format_instant,
     get_annotations,
+    get_in,
     parse_instant,
 )
 from shared.core.unused.field_writes import (
+    ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
     MARK_MANAGER,
     UNUSED_HASH,
     UNUSED_SINCE,
+    USE_MANAGER,
+    USED_AT,
     find_written_at,
     hash_foreign_writes,
     list_foreign_times,
     read_attested,
 )
+
+ANNOTATIONS_BYTES_MAX = 256 * 1024
+"""Maximum size of the keys and values of all annotations of an object, in bytes. The API server refuses more.
+
+Source: TotalAnnotationSizeLimitB in k8s.io/apimachinery/pkg/api/validation/objectmeta.go.
+"""
 
 
 def is_marked(obj: Any) -> bool:
@@ -82,3 +102,77 @@ def _patch(at: str | None, hash_of_writes: str | None) -> dict[str, Any]:
 
 def _second(at: datetime) -> datetime:
     return at.replace(microsecond=0)
+
+
+def read_used_at(obj: Any) -> datetime | None:
+    """When a pass first saw an object used; None without a record, or with one that does not count."""
+    return read_attested(obj, USED_AT, USE_MANAGER)
+
+
+def use_patch(at: datetime, *, is_marked: bool) -> dict[str, Any]:
+    """The JSON merge patch that records the use of an object.
+
+    Args:
+        at: The end of the pass that saw it used.
+        is_marked: Whether the object has a mark as unused, which the patch then removes.
+    """
+    record = {f"{ANNOTATION_DOMAIN}/{USED_AT}": format_instant(at)}
+    if not is_marked:
+        return {"metadata": {"annotations": record}}
+    patch = unmark_patch()
+    patch["metadata"]["annotations"] |= record
+    return patch
+
+
+def find_excess_bytes(obj: Any, patch: Mapping[str, Any]) -> int:
+    """Return by how many bytes the annotations with a merge patch would exceed the limit; 0 if they would not. Total.
+
+    Args:
+        obj: The object.
+        patch: A JSON merge patch; null removes an annotation.
+    """
+    found, changes = get_in(obj, "metadata.annotations"), patch["metadata"]["annotations"]
+    values = {**(found if isinstance(found, dict) else {}), **changes}
+    size = sum(len(str(part).encode()) for entry in values.items() if entry[1] is not None for part in entry)
+    return max(0, size - ANNOTATIONS_BYTES_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The announcement of a deletion.
+
+    Attributes:
+        at: The instant before which the object is not deleted.
+        written_at: When the API server stored the announcement, in whole seconds.
+    """
+
+    at: datetime
+    written_at: datetime
+
+
+def is_announced(obj: Any) -> bool:
+    """Return whether an object has the annotation or the label, with any value, whichever client wrote it."""
+    labels = get_in(obj, "metadata.labels")
+    has_label = isinstance(labels, dict) and ANNOUNCED_LABEL in labels
+    return has_label or DELETED_AFTER in get_annotations(obj)
+
+
+def read_announcement(obj: Any) -> Announcement | None:
+    """The announcement of an object; None if there is none, or if another client than ours wrote it."""
+    try:
+        at = parse_instant(get_annotations(obj).get(DELETED_AFTER))
+        written_at = find_written_at(obj, ANNOUNCEMENT_MANAGER, DELETED_AFTER)
+    except ValueError:
+        return None
+    return None if written_at is None else Announcement(at, written_at)
+
+
+def announcement_patch(at: datetime | None) -> dict[str, Any]:
+    """The JSON merge patch that announces a deletion, or withdraws the announcement.
+
+    Args:
+        at: The earliest instant of the deletion; None to withdraw.
+    """
+    value, label = (None, None) if at is None else (format_instant(at), "true")
+    annotations = {f"{ANNOTATION_DOMAIN}/{DELETED_AFTER}": value}
+    return {"metadata": {"annotations": annotations, "labels": {ANNOUNCED_LABEL: label}}}

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from shared.core.objects import format_instant, ref_of
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.unused.announcement import announcement_patch, is_announced, read_announcement
 from shared.core.unused.decide_unused import (
     Keep,
     RecordUse,
@@ -16,9 +15,16 @@ from shared.core.unused.decide_unused import (
     WaitUntil,
 )
 from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
-from shared.core.unused.unused_mark import is_marked, mark_patch, unmark_patch
+from shared.core.unused.unused_mark import (
+    announcement_patch,
+    is_announced,
+    is_marked,
+    mark_patch,
+    read_announcement,
+    unmark_patch,
+    use_patch,
+)
 from shared.core.unused.unused_reasons import UnusedReason
-from shared.core.unused.use_record import use_patch
 from shared.errors import PermanentError
 from shared.evaluation.usage import Target
 from shared.ports import EventReason, Verdict

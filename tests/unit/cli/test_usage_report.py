@@ -15,8 +15,8 @@ from shared.cli.usage.usage_report import (
     usage_as_text,
 )
 from shared.core.policy.policy import NO_POLICY
-from shared.core.unused.annotation_room import ANNOTATIONS_BYTES_MAX
 from shared.core.unused.decide_unused import UnusedContext, decide_unused
+from shared.core.unused.unused_mark import ANNOTATIONS_BYTES_MAX
 from shared.core.unused.unused_reasons import NEVER_DELETED, UnusedReason
 from shared.ports import Target
 from tests.builders import NOW, ago, having

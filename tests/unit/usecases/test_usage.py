@@ -17,7 +17,7 @@ from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames
 from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USE_MANAGER, USED_AT
 from shared.core.unused.passes import Pass
-from shared.core.unused.use_record import use_patch
+from shared.core.unused.unused_mark import use_patch
 from shared.devserver.apiserver import WriteOptions
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS

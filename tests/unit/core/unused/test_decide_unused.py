@@ -10,7 +10,7 @@ Mutants that these tests were tried with; each makes at least one test fail:
   the value of the mark
 - field_writes.py: any manager, operation or subresource attests a mark; one annotation is enough; the hash without each
   part of an entry; own fields count; other fields of our manager do not count
-- use_record.py, passes.py, reference.py: a record that our field manager did not write counts; so does one that is
+- unused_mark.py, passes.py, reference.py: a record that our field manager did not write counts; so does one that is
   older than the object; a mention, a pattern, another namespace or a pass that is not complete proves a use
 - policy/unused.py: a glob names the namespace; the annotation `false` is ignored
 One survives, because `changed` covers it: a mark in the second of the creation does not count.
