@@ -33,11 +33,11 @@ from shared.core.unused.never_collected import (
     LABEL_VALUES_READ,
     LABELS_READ,
     LEADER,
+    NAMES_READ,
     SECRET_TYPES,
     SERVICE_ACCOUNT_NAME,
     SYSTEM_NAMESPACES,
 )
-from shared.core.unused.read_by_name import NAMES_READ
 from shared.installation.delete_guard import Guarded, binds, guard_name, kept, make_guard
 from shared.installation.kind_manifests import Manifest, label_of
 from shared.installation.rbac import WRITERS

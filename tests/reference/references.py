@@ -7,10 +7,10 @@ from shared.core.unused.never_collected import (
     CLUSTER_CONFIG_MAPS,
     LABEL_VALUES_READ,
     LABELS_READ,
+    NAME_READERS,
     SECRET_TYPES,
     SYSTEM_NAMESPACES,
 )
-from shared.core.unused.read_by_name import NAME_READERS
 from shared.core.unused.unused_reasons import UnusedReason
 from tests.reference.texts import code, fill, members, table
 

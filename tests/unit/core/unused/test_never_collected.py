@@ -8,8 +8,13 @@ import pytest
 
 from shared.adapters.kubernetes.creation import FIELD_MANAGER
 from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, UnknownChangeError
-from shared.core.unused.never_collected import ANNOTATIONS_READ, LABELS_READ, find_never_collected
-from shared.core.unused.read_by_name import NAME_READERS, NAMES_READ
+from shared.core.unused.never_collected import (
+    ANNOTATIONS_READ,
+    LABELS_READ,
+    NAME_READERS,
+    NAMES_READ,
+    find_never_collected,
+)
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 from shared.safeguards.state_schema import NAME
 from tests.builders import LONG_AGO, having, without
