@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 from shared.bootstrap.config import ProcessConfig
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.proofs import Proofs
-from shared.installation.guard_check import GuardCheck
+from shared.installation.guard_status import GuardCheck
 from shared.ports import Cluster
 
 if TYPE_CHECKING:

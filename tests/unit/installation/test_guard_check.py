@@ -7,7 +7,7 @@ import pytest
 from shared.core.kinds.catalogue import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
 from shared.installation.delete_guard import guard
-from shared.installation.guard_check import CHECKED_SECONDS, UNREAD_SECONDS, GuardCheck
+from shared.installation.guard_status import CHECKED_SECONDS, UNREAD_SECONDS, GuardCheck
 from tests.builders import JOB, POD, having
 
 pytestmark = pytest.mark.anyio
