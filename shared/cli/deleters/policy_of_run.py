@@ -14,8 +14,7 @@ from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.input.options import NONE, Options
 from shared.core.policy.policy import NO_POLICY
 from shared.errors import TtlError
-from shared.installation.followed_policy import FollowedPolicy
-from shared.installation.installed import read_installed
+from shared.installation.installed import FollowedPolicy, read_installed
 from shared.ports import Telemetry
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from shared.cli.input.options import Options
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import NO_POLICY
 from shared.errors import ForbiddenError, PermanentError, TtlError
-from shared.installation.followed_policy import FollowedPolicy
-from shared.installation.installed import Installed
+from shared.installation.installed import FollowedPolicy, Installed
 from tests.builders import NOW
 from tests.fakes import FakeTelemetry
 from tests.unit.cli.test_obstacles import CLOSED, INSTALLED, RULES, leader, of, scope
