@@ -1,42 +1,36 @@
 """Check the deletion of unused Secrets and ConfigMaps: the rights to list all carriers, and the rules of the policy."""
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
-
-from shared.core.policy.policy import Policy
-from shared.core.policy.unused import USAGE_KINDS
-from shared.doctor.findings import Finding, ok, unknown, warn
-from shared.doctor.server import UPGRADE, list_served
-from shared.errors import TtlError
-from shared.installation.guard_status import GROUP, PLURALS, GuardState, compare_guard
-from shared.installation.inventory import Obj, name_of, read_list
-from shared.installation.place import Place
-from shared.installation.usage_guard import usage_guards
-
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
-    from shared.adapters.kubernetes.cluster import KubernetesCluster
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text
+from shared.core.policy.policy import Policy
+from shared.core.policy.unused import USAGE_KINDS
 from shared.core.ttl.durations import format_duration
 from shared.core.unused.collected_namespaces import collected_by
 from shared.core.unused.rule_hashes import hash_unused_rules
-from shared.doctor.findings import fail
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
+from shared.doctor.server import UPGRADE, list_served
 from shared.doctor.usage_objects import check_object_rights
+from shared.errors import TtlError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage import UsageReader
-from shared.installation.inventory import Inventory
+from shared.installation.guard_status import GROUP, PLURALS, GuardState, compare_guard
+from shared.installation.inventory import Inventory, Obj, name_of, read_list
 from shared.installation.mounted import read_installed_carriers
+from shared.installation.place import Place
 from shared.installation.rbac import Right
-from shared.installation.usage_guard import CHANGERS
+from shared.installation.usage_guard import CHANGERS, usage_guards
 from shared.ports import ListableKind
 from shared.safeguards.accepted_plan import parse_accepted_plan
 from shared.safeguards.state_schema import HOME, NAME
 
+_RUN = "standalone"
+_NAMES_SHOWN = 5
 _WHAT = "usage guard"
 _OURS = "app.kubernetes.io/component in (delete-guard,mark-guard,attestation-guard)"
 _TEXTS = {
@@ -47,7 +41,7 @@ _TEXTS = {
 }
 
 
-async def check_usage_guards(cluster: "KubernetesCluster", policy: Policy, place: Place) -> list[Finding]:
+async def check_usage_guards(cluster: KubernetesCluster, policy: Policy, place: Place) -> list[Finding]:
     """Compare the guards on a cluster with those that this version makes; nothing if the policy only audits.
 
     Args:
@@ -89,11 +83,6 @@ def _describe(state: GuardState, names: list[str], place: Place) -> Finding:
         return ok(_WHAT, f"{', '.join(names)}; not checked by the API server: references, the TTL and the policy")
     fix = place.apply(components=["usage-guard"])
     return warn(f"{_WHAT} {state}", f"{_TEXTS[state]} {', '.join(names)}", fix)
-
-
-_RUN = "standalone"
-
-_NAMES_SHOWN = 5
 
 
 async def check_usage(
