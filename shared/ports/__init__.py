@@ -11,11 +11,9 @@ from shared.ports.cluster import (
     Unreadable,
     WriteEvent,
 )
-from shared.ports.journal import Journal, JournalAction, JournalEntry, JournalResult
+from shared.ports.journal import Journal, JournalAction, JournalEntry, JournalResult, Refusal, Report
 from shared.ports.process import Clock, Publisher, State
 from shared.ports.reasons import EventReason, HandlingReason, Verdict
-from shared.ports.refusal import Refusal
-from shared.ports.report import Report
 from shared.ports.telemetry import Telemetry
 from shared.ports.timers import (
     EVERY_TIMER,

@@ -1,16 +1,86 @@
-"""The journal: what was done to single objects, refused or decided, as a record that people can ask for afterwards."""
+"""The journal: what was done to single objects, refused or decided, as a record that people can ask for afterwards.
 
+A `Refusal` is what the API server or an archive refused for good, and a `Report` is what a person has to know about a
+decision.
+"""
+
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from shared.core.objects import ObjectRef
+from shared.errors import PermanentError
 from shared.messages import Message
 from shared.ports.cluster import EventLevel
 from shared.ports.reasons import EventReason
-from shared.ports.refusal import Refusal
-from shared.ports.report import Report
+
+_MESSAGE_CHARACTERS_MAX = 1_000
+_TEXT_CHARACTERS_MAX = 1_000
+
+
+class Report(BaseModel):
+    """A decision that is reported by an Event, such as that an object is kept because its TTL is malformed.
+
+    Attributes:
+        ref: The object, or its Namespace.
+        reason: The reason of the Event.
+        message: What was decided and why; at most 1,000 characters.
+        reported_at: When it was reported, by this process's clock.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    ref: ObjectRef
+    reason: EventReason
+    message: str
+    reported_at: datetime
+
+    @classmethod
+    def of(cls, ref: ObjectRef, reason: EventReason, message: str, *, at: datetime) -> Self:
+        """Describe a decision about an object."""
+        return cls(ref=ref, reason=reason, message=message[:_TEXT_CHARACTERS_MAX], reported_at=at)
+
+    @property
+    def id(self) -> str:
+        """The uid, and a hash of what is reported without the time: each sweep finds the same again."""
+        digest = hashlib.sha256(f"{self.ref}/{self.message}".encode(errors="replace")).hexdigest()[:16]
+        return f"{self.ref.uid}/reported/{self.reason}/{digest}"
+
+
+class Refusal(BaseModel):
+    """A permanent error about one object.
+
+    Attributes:
+        ref: The object.
+        reason: The reason of the Event about it.
+        error: The class of the error, such as `ForbiddenError`.
+        message: The answer of the API server or of the archive; at most 1,000 characters.
+        refused_at: When the answer came, by this process's clock.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    ref: ObjectRef
+    reason: EventReason
+    error: str
+    message: str
+    refused_at: datetime
+
+    @classmethod
+    def of(cls, ref: ObjectRef, reason: EventReason, error: PermanentError, *, at: datetime) -> Self:
+        """Describe a permanent error about an object."""
+        message = str(error)[:_MESSAGE_CHARACTERS_MAX]
+        return cls(ref=ref, reason=reason, error=type(error).__name__, message=message, refused_at=at)
+
+    @property
+    def id(self) -> str:
+        """The uid, and what was refused when: an object may be refused again."""
+        return f"{self.ref.uid}/refused/{self.reason}/{self.refused_at.isoformat()}"
 
 
 class JournalAction(StrEnum):

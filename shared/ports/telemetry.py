@@ -11,10 +11,8 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports.cluster import EventLevel
-from shared.ports.journal import JournalResult
+from shared.ports.journal import JournalResult, Refusal, Report
 from shared.ports.reasons import Verdict
-from shared.ports.refusal import Refusal
-from shared.ports.report import Report
 
 
 class Telemetry(Protocol):
