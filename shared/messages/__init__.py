@@ -17,9 +17,8 @@ object is read from the API server.
 from shared.messages.archive import ArchiveDone, ArchiveRequest, ObjectArchived
 from shared.messages.message import Message
 from shared.messages.objects import ObjectDeleted, ObjectStopped, ObjectWarned
-from shared.messages.proofs import Proof
 from shared.messages.sweeps import STEPS_MAX, SWEEP_COUNT_MAX, SweepStep
-from shared.messages.timers import ATTEMPTS_COUNTED_MAX, TIMERS_MAX, Purpose, Timer, TimerKey, TimersSet
+from shared.messages.timers import ATTEMPTS_COUNTED_MAX, TIMERS_MAX, Proof, Purpose, Timer, TimerKey, TimersSet
 
 __all__ = [
     "ATTEMPTS_COUNTED_MAX",
