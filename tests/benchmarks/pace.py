@@ -35,8 +35,7 @@ from shared.core.kinds.rule import KindRule
 from shared.devserver.real_servers import RealServer, find_assets, real_server
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
-from shared.safeguards.pace import Pace
-from shared.safeguards.window import PERMITS_MAX
+from shared.safeguards.pace import PERMITS_MAX, Pace
 from shared.usecases.expire import Expiry
 from tests.benchmarks.cluster import NAMESPACE, BenchmarkError, Cluster, connected
 from tests.builders import JOB

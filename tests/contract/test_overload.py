@@ -11,8 +11,7 @@ from shared.errors import TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.safeguards import pace
-from shared.safeguards.pace import Pace
-from shared.safeguards.window import PERMITS_MIN
+from shared.safeguards.pace import PERMITS_MIN, Pace
 from shared.usecases.expire import Expiry
 from tests.builders import JOB, POD
 from tests.contract.admission import validating_deletes

@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.errors import TryLaterError
-from shared.safeguards.pace import PERMIT_SECONDS_MAX, SLOW_SECONDS, Pace
-from shared.safeguards.window import PERMITS_MIN, Window
+from shared.safeguards.pace import PERMIT_SECONDS_MAX, PERMITS_MIN, SLOW_SECONDS, Pace, Window
 from tests.builders import JOB, POD
 from tests.fakes import FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop

@@ -9,8 +9,16 @@ import pytest
 
 from shared.adapters.kubernetes.transport import API_CONNECTIONS_MAX
 from shared.errors import ConflictError, TryLaterError
-from shared.safeguards.pace import PAUSE_SECONDS_MAX, PERMIT_SECONDS_MAX, SLOW_SECONDS, Pace
-from shared.safeguards.window import PERMITS_MAX, PERMITS_MIN, ROUND_MIN, Window
+from shared.safeguards.pace import (
+    PAUSE_SECONDS_MAX,
+    PERMIT_SECONDS_MAX,
+    PERMITS_MAX,
+    PERMITS_MIN,
+    ROUND_MIN,
+    SLOW_SECONDS,
+    Pace,
+    Window,
+)
 from shared.usecases.timer_handler import ATTEMPT_SECONDS_MAX
 from tests.builders import JOB, POD
 from tests.fakes import FakeTelemetry

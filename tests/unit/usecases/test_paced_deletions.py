@@ -10,9 +10,8 @@ from shared.core.objects import ref_of
 from shared.errors import TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.safeguards.pace import PERMIT_SECONDS_MAX, SLOW_SECONDS, Pace
+from shared.safeguards.pace import PERMIT_SECONDS_MAX, PERMITS_MIN, SLOW_SECONDS, Pace
 from shared.safeguards.safeguards import Safeguards
-from shared.safeguards.window import PERMITS_MIN
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
 from tests.builders import JOB, NOW, POD, ago, annotated, ended, job, pod
