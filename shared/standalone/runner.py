@@ -7,22 +7,25 @@ of a kind when its watch starts, and a sweep of all kinds at every interval.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import functions
 import shared
+from shared.adapters.events.answers import Respond
 from shared.adapters.events.cloudevents import TICK, Event
 from shared.adapters.events.ticks import PURPOSE
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.garbage import collect_rarely
 from shared.bootstrap.process import Process
+from shared.bootstrap.start import loading_for
 from shared.errors import TtlError
 from shared.source.watches import KindWatches
 from shared.standalone.broker import LocalBroker
 from shared.standalone.dead_letters import ReportedDeadLetters
 from shared.standalone.delivery import subscribers_of
-from shared.standalone.loaded_functions import load_functions
 from shared.standalone.trigger_files import read_triggers
 from shared.usecases.unused.handler import has_unused_rule
 
@@ -35,13 +38,15 @@ GRACE_SECONDS = 20
 RELOAD_SECONDS = 2.0
 """Time between two checks for a new policy or a release. The check also logs a stop."""
 
+FUNCTION_NAMES = ("schedule", "timers", "expire", "enforce", "archive", "sweep", "usage")
+
 
 @asynccontextmanager
 async def local_broker(process: Process) -> AsyncIterator[LocalBroker]:
     """Load the functions of this process behind a broker; when the block ends, finish the deliveries in flight."""
     broker = LocalBroker(dead_letter=ReportedDeadLetters(process.config.telemetry), source=SOURCE)
-    triggers, functions = read_triggers(MANIFESTS), load_functions(process.publishing_to(broker))
-    broker.subscribe(subscribers_of(triggers, functions))  # nothing is awaited before: no timer has fired yet
+    triggers, loaded = read_triggers(MANIFESTS), load_functions(process.publishing_to(broker))
+    broker.subscribe(subscribers_of(triggers, loaded))  # nothing is awaited before: no timer has fired yet
     try:
         yield broker
     finally:
@@ -139,3 +144,22 @@ class Runner:
             await broker.send(Event(id=tick, source=SOURCE, type=TICK, data=b"{}", extensions=extensions))
         except TtlError as error:
             self._config.telemetry.problem(problem, error=str(error))
+
+
+def load_functions(process: Process) -> Mapping[str, Respond]:
+    """Load the functions for a process, by the names of their Knative Services.
+
+    Each file is executed for each process: a module that is imported once would belong to the first process.
+    """
+    folder = Path(functions.__file__ or "").parent
+    with loading_for(process):
+        for name in FUNCTION_NAMES:
+            _execute(name, folder / f"{name}.py")
+    return process.functions
+
+
+def _execute(name: str, file: Path) -> None:
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file}: expected a Python file", name=name, path=str(file))
+    spec.loader.exec_module(module_from_spec(spec))

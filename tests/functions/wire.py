@@ -23,7 +23,7 @@ from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.process import Process
 from shared.bootstrap.start import loading_for
 from shared.standalone.embedded_uvicorn import InProcessServer
-from shared.standalone.loaded_functions import NAMES
+from shared.standalone.runner import FUNCTION_NAMES
 from tests.builders import ROOT, ago, job, stamp
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -98,7 +98,9 @@ class Answer:
 def load_applications(process: Process) -> Application:
     """Load the functions for a process, each as an app of functions-framework; each path is a function's name."""
     with loading_for(process):
-        apps = {f"/{one}": create_asgi_app(one, str(ROOT / "functions" / f"{one}.py"), "http") for one in NAMES}
+        apps = {
+            f"/{one}": create_asgi_app(one, str(ROOT / "functions" / f"{one}.py"), "http") for one in FUNCTION_NAMES
+        }
 
     async def route(scope: Any, receive: Any, send: Any) -> None:
         await apps[scope["path"]](scope, receive, send)
