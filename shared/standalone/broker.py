@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from shared.adapters.events.cloudevents import Event, event_of
 from shared.errors import EventError, TryLaterError
 from shared.messages import Message
-from shared.standalone.dead_letters import DeadLetterSink, Undelivered, as_dead_letter
-from shared.standalone.delivery import HOPS_LEFT, Parcel, Subscriber, pack
+from shared.standalone.delivery import HOPS_LEFT, DeadLetterSink, Parcel, Subscriber, Undelivered, as_dead_letter, pack
 
 HOPS = 255
 """The longest chain of replies to an event: the first value of knativebrokerttl."""

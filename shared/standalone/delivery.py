@@ -2,19 +2,22 @@
 
 A delivery calls the function with the headers and the body of the request that Knative would send, and reads its answer
 as Knative would. As over HTTP, a function goes on if its sender is cancelled, or waits no longer for the answer.
+An event that a function did not accept is a dead letter.
 """
 
 import asyncio
+import base64
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Protocol
 
 from shared.adapters.events.answers import FunctionAnswer, Respond
 from shared.adapters.events.cloudevents import Event, parse_event, to_http
 from shared.errors import EventError
-from shared.standalone.dead_letters import Undelivered
+from shared.ports import Telemetry
 from shared.standalone.trigger_files import ManifestError
 from shared.standalone.triggers import Trigger
 
@@ -31,10 +34,68 @@ Sleep = Callable[[float], Awaitable[None]]
 
 _ATTEMPT_SECONDS_MAX = 900.0  # if the Trigger sets no `timeout`: the limit of Knative's in-memory channel
 _DETAIL_CHARACTERS_MAX = 1024
+_ERROR_DATA_CHARACTERS_MAX = 1024
 _RETRYABLE = {HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 _NOT_A_CLOUD_EVENT = "received a non-empty response not recognized as CloudEvent"
 
 _log = logging.getLogger("ttl")
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """The result of a delivery that failed at one Trigger.
+
+    Attributes:
+        trigger: The name of the Trigger; empty if the broker itself rejected the event.
+        destination: The function, or `broker`.
+        status: The status of the last answer; 500 if there was none, as with Knative.
+        detail: The body of the last answer, or why there was none.
+        retryable: Whether a later delivery may succeed; the retries of the Trigger are exhausted.
+        retry_after_seconds: The Retry-After of the last answer; 0 if it had none.
+    """
+
+    trigger: str
+    destination: str
+    status: int
+    detail: str
+    retryable: bool
+    retry_after_seconds: float = 0.0
+
+
+class DeadLetterSink(Protocol):
+    """The receiver of dead letters."""
+
+    def report(self, event: Event, undelivered: Undelivered) -> None:
+        """Report an event, which has the extensions knativeerrordest, knativeerrorcode and knativeerrordata."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedDeadLetters:
+    """Reports each dead letter as a problem."""
+
+    telemetry: Telemetry
+
+    def report(self, event: Event, undelivered: Undelivered) -> None:
+        """Report a dead letter."""
+        self.telemetry.dead_letter(
+            event.type,
+            undelivered.status,
+            trigger=undelivered.trigger,
+            id=event.id,
+            detail=undelivered.detail,
+        )
+
+
+def as_dead_letter(event: Event, undelivered: Undelivered) -> Event:
+    """Make the event that Knative sends to a dead letter sink; the error data is base64 and cut off."""
+    data = base64.b64encode(undelivered.detail.encode()).decode()
+    errors = {
+        "knativeerrordest": undelivered.destination,
+        "knativeerrorcode": str(undelivered.status),
+        "knativeerrordata": data[:_ERROR_DATA_CHARACTERS_MAX],
+    }
+    return dataclasses.replace(event, extensions={**event.extensions, **errors})
 
 
 def is_retryable(status: int) -> bool:

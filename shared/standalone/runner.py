@@ -24,8 +24,7 @@ from shared.bootstrap.start import loading_for
 from shared.errors import TtlError
 from shared.source.watches import KindWatches
 from shared.standalone.broker import LocalBroker
-from shared.standalone.dead_letters import ReportedDeadLetters
-from shared.standalone.delivery import subscribers_of
+from shared.standalone.delivery import ReportedDeadLetters, subscribers_of
 from shared.standalone.trigger_files import read_triggers
 from shared.usecases.unused.handler import has_unused_rule
 

@@ -16,8 +16,7 @@ from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
 from shared.standalone.broker import HOPS, LocalBroker
-from shared.standalone.dead_letters import ReportedDeadLetters, Undelivered
-from shared.standalone.delivery import DELIVERIES_MAX, subscribers_of
+from shared.standalone.delivery import DELIVERIES_MAX, ReportedDeadLetters, Undelivered, subscribers_of
 from shared.standalone.trigger_files import ManifestError
 from shared.standalone.triggers import Trigger
 from shared.usecases.impatient import SWEEP_PUBLISH_SECONDS_MAX, ImpatientPublisher
