@@ -18,8 +18,7 @@ from shared.adapters.events.answers import FunctionAnswer, Respond
 from shared.adapters.events.cloudevents import Event, parse_event, to_http
 from shared.errors import EventError
 from shared.ports import Telemetry
-from shared.standalone.trigger_files import ManifestError
-from shared.standalone.triggers import Trigger
+from shared.standalone.triggers import ManifestError, Trigger
 
 DELIVERIES_MAX = 128
 """The limit of attempts in flight at one Trigger: above that of the timer engine. Each Trigger has its own limit."""

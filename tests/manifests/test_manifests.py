@@ -31,8 +31,7 @@ from shared.messages import (
     TimersSet,
 )
 from shared.safeguards.state_schema import NAME as STATE
-from shared.standalone.trigger_files import read_triggers
-from shared.standalone.triggers import Delivery, Filter, Trigger
+from shared.standalone.triggers import Delivery, Filter, Trigger, read_triggers
 from tests.builders import kind_rule, not_none, shipped_kinds
 from tests.kubectl import kustomize
 

@@ -10,7 +10,7 @@ from shared.core.objects import ANNOUNCED_LABEL
 from shared.core.references.reading import read_references
 from shared.installation.usage_guard import usage_guards
 from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE, carrier_rights, object_rights
-from shared.standalone.trigger_files import read_triggers
+from shared.standalone.triggers import read_triggers
 from shared.usecases.usage import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
 from tests.manifests.test_kinds import environment, mounts

@@ -11,8 +11,7 @@ from shared.adapters.events.cloudevents import Event, event_of
 from shared.errors import TryLaterError
 from shared.messages import Message
 from shared.standalone.runner import MANIFESTS
-from shared.standalone.trigger_files import read_triggers
-from shared.standalone.triggers import Trigger
+from shared.standalone.triggers import Trigger, read_triggers
 
 _RETRYABLE = (404, 408, 409, 429)
 

@@ -17,8 +17,7 @@ from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
 from shared.standalone.broker import HOPS, LocalBroker
 from shared.standalone.delivery import DELIVERIES_MAX, ReportedDeadLetters, Undelivered, subscribers_of
-from shared.standalone.trigger_files import ManifestError
-from shared.standalone.triggers import Trigger
+from shared.standalone.triggers import ManifestError, Trigger
 from shared.usecases.impatient import SWEEP_PUBLISH_SECONDS_MAX, ImpatientPublisher
 from tests.fakes import FakeTelemetry
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from shared.messages import Purpose, Timer
-from shared.standalone.trigger_files import ManifestError, read_triggers
-from shared.standalone.triggers import Trigger
+from shared.standalone.triggers import ManifestError, Trigger, read_triggers
 
 KNATIVE = Path(__file__).parents[3] / "knative" / "base"
 ADD = "dev.knative.apiserver.resource.add"

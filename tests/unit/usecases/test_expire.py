@@ -13,7 +13,7 @@ from shared.core.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ATTEMPTS_COUNTED_MAX, ObjectDeleted, Purpose, Timer, TimersSet
-from shared.standalone.trigger_files import read_triggers
+from shared.standalone.triggers import read_triggers
 from shared.usecases.expire import Expiry
 from shared.usecases.timer_handler import ATTEMPT_SECONDS_MAX, DECISIONS_MAX
 from tests.builders import (

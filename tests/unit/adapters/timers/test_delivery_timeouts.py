@@ -7,7 +7,7 @@ import pytest
 
 from shared.adapters.timers.limits import LIMITS
 from shared.messages import Purpose
-from shared.standalone.trigger_files import read_triggers
+from shared.standalone.triggers import read_triggers
 from shared.usecases.archive import Archival
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
