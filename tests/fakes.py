@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.audited import Audited
+from shared.core.facts import Audited
 from shared.core.forecast import Forecast
 from shared.core.kinds.native_ttl import TtlSourceKind
 from shared.core.kinds.rule import KindRule

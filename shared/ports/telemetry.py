@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
-from shared.core.audited import Audited
 from shared.core.decide import Reason
+from shared.core.facts import Audited
 from shared.core.forecast import Forecast
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef

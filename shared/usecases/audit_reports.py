@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from shared.core.audited import Audited
+from shared.core.facts import Audited
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import SweepStep

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
-from shared.core.audited import audited_of
-from shared.core.facts import Facts
+from shared.core.facts import Facts, audited_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef

@@ -14,7 +14,7 @@ from functools import partial
 from typing import cast
 
 from shared.core.archive.decide_archive import ToArchive
-from shared.core.audited import audited_of
+from shared.core.facts import audited_of
 from shared.core.finish import finish_of
 from shared.core.forecast import Forecast
 from shared.core.kinds.catalogue import Catalogue

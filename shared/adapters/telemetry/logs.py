@@ -7,6 +7,7 @@ from datetime import datetime
 
 from shared.core.audited import Audited
 from shared.core.decide import Reason
+from shared.core.facts import Audited
 from shared.core.forecast import Forecast
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant

@@ -38,6 +38,7 @@ from shared.adapters.telemetry.metric_values import (
 from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
 from shared.core.audited import Audited
 from shared.core.decide import Reason
+from shared.core.facts import Audited
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef

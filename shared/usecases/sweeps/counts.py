@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from shared.core.audited import Audited
+from shared.core.facts import Audited
 from shared.core.objects import ObjectRef
 from shared.core.reasons import Reason
 from shared.messages import SWEEP_COUNT_MAX, ObjectDeleted

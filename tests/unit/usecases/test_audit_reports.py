@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from shared.core.audited import Audited
+from shared.core.facts import Audited
 from shared.core.objects import ObjectRef
 from shared.errors import ForbiddenError
 from shared.messages import SweepStep
