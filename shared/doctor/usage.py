@@ -11,7 +11,6 @@ from shared.core.policy.policy import Policy
 from shared.core.policy.unused import USAGE_KINDS
 from shared.core.ttl.durations import format_duration
 from shared.core.unused.collected_namespaces import collected_by
-from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
 from shared.doctor.server import UPGRADE, list_served
@@ -26,7 +25,7 @@ from shared.installation.place import Place
 from shared.installation.rbac import Right
 from shared.installation.usage_guard import CHANGERS, usage_guards
 from shared.ports import ListableKind
-from shared.safeguards.accepted_plan import parse_accepted_plan
+from shared.safeguards.accepted_plan import hash_unused_rules, parse_accepted_plan
 from shared.safeguards.state_schema import HOME, NAME
 
 _RUN = "standalone"

@@ -10,11 +10,10 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.kubernetes.metadata_only import METADATA, TABLE
 from shared.core.objects import ANNOTATION_DOMAIN
-from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.devserver.apiserver import EmbeddedApiServer, Store, WriteOptions, serve, write_kubeconfig
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.resources import CONFIG_MAPS, NAMESPACES, SECRETS
-from shared.safeguards.accepted_plan import parse_accepted_plan
+from shared.safeguards.accepted_plan import hash_unused_rules, parse_accepted_plan
 from tests.builders import COMMAND, shipped_kinds
 
 pytestmark = pytest.mark.anyio

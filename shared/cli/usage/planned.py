@@ -23,11 +23,10 @@ from shared.cli.usage.usage_report import describe_never_used, usage_as_json
 from shared.core.objects import get_text, printable
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
-from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.core.unused.unused_reasons import UnusedReason as Reason
 from shared.errors import TtlError
 from shared.evaluation.usage import UsageReader
-from shared.safeguards.accepted_plan import AcceptedPlan, with_accepted_plan
+from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan
 from shared.safeguards.state_schema import NAME
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none

@@ -4,12 +4,11 @@ import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
-from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.doctor.findings import Level
 from shared.doctor.usage import check_usage
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage
-from shared.safeguards.accepted_plan import AcceptedPlan, with_accepted_plan
+from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan
 from shared.safeguards.state_schema import NAME
 from tests.builders import NOW, namespace
 from tests.unit.doctor.test_doctor_guard import PLACE
