@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.doctor.activity import check_safeguards
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
-from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_knative
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, RUN

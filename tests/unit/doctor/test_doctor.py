@@ -16,13 +16,13 @@ from shared.doctor.activity import (
     Rhythm,
     check_dead_letters,
     check_lease,
+    check_safeguards,
     check_sweep,
 )
 from shared.doctor.configured import check_settings, check_version, read_known
 from shared.doctor.examine import Variant, is_customized, release_of, variant_of
 from shared.doctor.findings import Finding, Level, as_json, fail, ok
 from shared.doctor.rights import Account, accounts_of, report_rights
-from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_kubernetes, compare_clocks
 from shared.doctor.wiring import (
     check_brokers,
