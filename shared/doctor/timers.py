@@ -9,8 +9,7 @@ from shared.adapters.config.timers_address import CloudTasksAddress, NatsAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
-from shared.doctor.nats import check_nats
-from shared.doctor.timer_engines import check_cloud_tasks, check_sqlite
+from shared.doctor.timer_engines import check_cloud_tasks, check_nats, check_sqlite
 from shared.doctor.workloads import is_ready, pods_of
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, Obj, name_of

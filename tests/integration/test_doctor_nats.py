@@ -9,7 +9,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.metadata_only import METADATA
 from shared.devserver.real_servers import RealServer
 from shared.doctor.findings import Finding
-from shared.doctor.nats import check_nats
+from shared.doctor.timer_engines import check_nats
 from shared.installation.inventory import Inventory, Listed
 from shared.installation.place import Place
 from tests.integration.conftest import Api

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from shared.adapters.config.timers_address import NatsAddress
-from shared.doctor.nats import REPLICAS_MIN
+from shared.doctor.timer_engines import REPLICAS_MIN
 from tests.manifests.composed import composed, overlay_of, pods
 from tests.manifests.test_manifests import KNATIVE, ROOT, build, of_kind, pod_specs, settings_of
 

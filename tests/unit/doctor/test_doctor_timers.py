@@ -10,8 +10,7 @@ import pytest
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.metadata_only import METADATA
 from shared.doctor.findings import Level
-from shared.doctor.nats import service_of
-from shared.doctor.timer_engines import PodCount, count_pods
+from shared.doctor.timer_engines import PodCount, count_pods, service_of
 from shared.doctor.timers import check_timers, port_of, report_answer
 from shared.errors import ForbiddenError
 from tests.builders import having, without
