@@ -24,8 +24,7 @@ from shared.core.unused.field_writes import (
     USE_MANAGER,
     hash_foreign_writes,
 )
-from shared.core.unused.unused_mark import mark_patch, unmark_patch
-from shared.core.unused.use_record import use_patch
+from shared.core.unused.unused_mark import announcement_patch, mark_patch, unmark_patch, use_patch
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.versions import manage
 from tests.builders import LONG_AGO, NOW, copied

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from shared.core.audited import Audited
 from shared.core.decide import Reason
 from shared.core.facts import Audited
 from shared.core.forecast import Forecast

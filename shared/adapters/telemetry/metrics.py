@@ -36,7 +36,6 @@ from shared.adapters.telemetry.metric_values import (
     labels_of_kinds,
 )
 from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
-from shared.core.audited import Audited
 from shared.core.decide import Reason
 from shared.core.facts import Audited
 from shared.core.kinds.catalogue import Catalogue
