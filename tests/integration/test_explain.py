@@ -18,7 +18,6 @@ from shared.devserver.real_servers import RealServer
 from shared.safeguards.state_schema import NAME as STATE
 from tests.integration.conftest import Api, run_command
 from tests.integration.test_plan import deployment
-from tests.servers import shared_server  # noqa: F401 - a fixture
 
 HOME = "ttl-after-finished"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

@@ -11,7 +11,6 @@ from tests.builders import shipped_kinds
 from tests.integration.conftest import Api, run_command
 from tests.integration.operators import CRDS
 from tests.integration.test_run import Cluster
-from tests.servers import shared_server  # noqa: F401 - a fixture
 
 JANITOR = "rules: [{id: temp, resources: [jobs], jmespath: \"metadata.labels.temp == 'true'\", ttl: 1h}]"
 PRUNER = "{ttlSecondsAfterFinished: 3600, historyLimit: 5}"
