@@ -115,7 +115,7 @@ class ArchiveWriter:
         archive = await self.archives.open(order.archiving.to, order.destination)
         cluster = await self.archives.find_cluster()
         copied = _copy(snapshot.obj, rule, order, cluster)
-        if order.held is not None and not order.archiving.children:  # pages of children are held as well
+        if order.held is not None and not (order.archiving.children and rule.children):  # their pages are held as well
             order.held.shrink(_COPIES * len(copied.text))
         elapsed = _timer()
         found = await look_up(archive, copied.key) if order.may_be_stored else None
