@@ -484,12 +484,13 @@ def _expire_asked(*right: str) -> bool:
 ACCOUNTS = (*FUNCTIONS, "deadletter", "source")
 _OF_INSTALLATION = ("create", "", "events")
 _RUNTIMES = {("get", "trainingruntimes"), ("get", "clustertrainingruntimes")}
+_CHILDREN = {(verb, kind) for verb in ("get", "list") for kind in ("pods", "jobs", "jobsets")}
 IDLE: dict[str, set[tuple[str, ...]]] = {
     "source": {("get", "*")},
-    "expire": {("list", "*"), ("update", "*"), _OF_INSTALLATION, *_RUNTIMES},
+    "expire": {("list", "*"), ("update", "*"), _OF_INSTALLATION, *_RUNTIMES, *_CHILDREN},
     "enforce": {("list", "*"), ("update", "*"), ("patch", "pods"), ("patch", "trainjobs"), _OF_INSTALLATION},
     "archive": {("get", "*"), ("list", "*"), ("update", "*"), ("create", "events")},
-    "sweep": {("update", "*"), ("get", "namespaces"), ("list", "resourcequotas"), *_RUNTIMES},
+    "sweep": {("update", "*"), ("get", "namespaces"), ("list", "resourcequotas"), *_RUNTIMES, *_CHILDREN},
 }
 """Rights that no test uses here, by account.
 
@@ -500,6 +501,7 @@ IDLE: dict[str, set[tuple[str, ...]]] = {
 - `get` of `sweep` on namespaces: a sweep lists all namespaces, and gets only one that was created after the LIST.
 - `_OF_INSTALLATION`: these accounts write an Event of core/v1 only when the breaker opens.
 - `_RUNTIMES`: the cluster has no runtimes of TrainJobs.
+- `_CHILDREN`: the children of an object are read only if the policy has archives.
 - `patch` of `enforce`: only a Job is stopped.
 - `archive`: without a policy nothing is archived.
 """
@@ -614,7 +616,7 @@ def proving(guarded: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     kubectl("-n", installation.NAMESPACE, "delete", "apiserversources", "--all")
     installation.apply(folder)
     installation.wait_until_ready()
-    wait("the end of the Pods without the key", lambda: not installation.ending_pods())
+    wait("the end of the Pods without the key", lambda: not installation.ending_pods(), installation.READY_SECONDS)
     yield
     installation.uninstall(folder)
 
