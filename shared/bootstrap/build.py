@@ -48,6 +48,7 @@ def build(config: ProcessConfig) -> Process:
             telemetry=config.telemetry,
             only=config.namespace,
             archives=archives,
+            enabled=config.catalogue,
         )
 
     async def build_archive_writer() -> "ArchiveWriter":

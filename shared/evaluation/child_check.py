@@ -1,7 +1,9 @@
 """Find out what the children of an object wait for, before a DELETE of the object takes them along.
 
 A child counts if it is held, or if the policy has it archived and its document is not acknowledged or its grace is not
-over. All children are read in full, since only a whole object shows whether a policy rule matches it.
+over. Children are looked for among the kinds that the kind rule names, and among the enabled kinds of which a policy
+rule has objects archived: any object may own one. All children are read in full, since only a whole object shows
+whether a policy rule matches it.
 """
 
 import asyncio
@@ -18,10 +20,10 @@ from shared.core.case import Case
 from shared.core.facts import Context, Reason
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import ChildKind, KindRule
 from shared.core.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
 from shared.core.policy.archives import ArchiveDestination
-from shared.core.policy.policy import Policy
+from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.ruling import add
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
@@ -62,19 +64,26 @@ class ChildCheck:
         archive_check: Reads back the documents of the children.
         namespaces: The namespaces of the children.
         kinds: All known kinds.
+        enabled: The kinds that this process may delete, and that it has the rights to list.
     """
 
     cluster: InitVar[Cluster]
     kinds: Catalogue
+    enabled: Catalogue
     archive_check: ArchiveCheck
     namespaces: Namespaces
     _children: Children = field(init=False)
+    _archived: tuple[Policy, tuple[ChildKind, ...]] = field(init=False, default=(NO_POLICY, ()))
     _continued: OrderedDict[str, _Facts] = field(init=False, default_factory=OrderedDict)
     _slow: dict[str, float] = field(init=False, default_factory=dict)
     _running: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self, cluster: Cluster) -> None:
         self._children = Children(cluster, self.kinds)
+
+    def may_keep(self, rule: KindRule, policy: Policy) -> bool:
+        """Return whether children may keep objects of a kind, so that they are read before a DELETE of the object."""
+        return bool(policy.archives) and bool(rule.children or self._find_archived(policy))
 
     async def find(self, obj: Any, rule: KindRule, context: Context) -> ChildrenFact:
         """Return what the children of an object wait for; the first one that keeps the object is named.
@@ -95,13 +104,14 @@ class ChildCheck:
         root = ref_of(obj)
         nothing = ChildrenFact(root.uid, reason=None)
         if self._slow.get(root.namespace, 0) > _now() and self._running[root.namespace] >= SLOW_CHECKS_MAX:
+            await self._children.begin(root, rule, self._find_archived(context.policy), key=_key_of(obj))
             problem = f"children in namespace {root.namespace} take long to check, and others are checked now"
             return replace(nothing, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
         self._running[root.namespace] += 1
         facts = self._take_continued(root.uid)
         try:
             async with asyncio.timeout(CHILDREN_SECONDS_MAX):
-                return await self._check_all(root, rule, context.policy, facts)
+                return await self._check_all(obj, rule, context.policy, facts)
         except TimeoutError:
             now = _now()
             self._slow = {one: until for one, until in self._slow.items() if until > now}
@@ -123,9 +133,10 @@ class ChildCheck:
         known = self._continued.pop(uid, _Facts())
         return {key: (at, fact) for key, (at, fact) in known.items() if at >= since}
 
-    async def _check_all(self, root: ObjectRef, rule: KindRule, policy: Policy, facts: _Facts) -> ChildrenFact:
+    async def _check_all(self, obj: Any, rule: KindRule, policy: Policy, facts: _Facts) -> ChildrenFact:
+        root, archived = ref_of(obj), self._find_archived(policy)
         found = ChildrenFact(root.uid, reason=None)
-        async with aclosing(self._children.find(root, rule)) as pages:
+        async with aclosing(self._children.find(root, rule, archived, key=_key_of(obj))) as pages:
             async for page in pages:
                 for unreadable in page.unreadable:
                     return _kept(found, unreadable.ref, f"it may be a child, and cannot be read: {unreadable.problem}")
@@ -137,6 +148,14 @@ class ChildCheck:
                             return fact
                         found = max(found, fact, key=_ready_at)
         return found
+
+    def _find_archived(self, policy: Policy) -> tuple[ChildKind, ...]:
+        """The enabled kinds of which a rule has objects archived."""
+        if self._archived[0] is not policy:
+            archived = [rule for rule in self.enabled.rules if policy.archives_kind(rule)]
+            children = {(one.group, one.kind): _as_child(one) for one in reversed(archived)}
+            self._archived = policy, tuple(reversed(children.values()))
+        return self._archived[1]
 
     async def _look(
         self, nothing: ChildrenFact, child: Snapshot, rule: KindRule, policy: Policy, facts: _Facts
@@ -195,9 +214,13 @@ class ChildCheck:
         return fact
 
 
-def may_keep(rule: KindRule, policy: Policy) -> bool:
-    """Return whether the children of objects of a kind are read before a DELETE: the policy has archives for them."""
-    return bool(policy.archives) and bool(rule.children)
+def _key_of(owner: Any) -> str:
+    """The version of an owner: one that was written since may have new children, such as a Workflow that runs again."""
+    return f"{get_text(owner, 'metadata.uid')}/{get_text(owner, 'metadata.resourceVersion')}"
+
+
+def _as_child(rule: KindRule) -> ChildKind:
+    return ChildKind(api_versions=rule.api_versions, kind=rule.kind, plural=rule.plural)
 
 
 def _check_unfinished(obj: Any, rule: KindRule, context: Context) -> None:

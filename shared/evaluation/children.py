@@ -1,8 +1,8 @@
 """Find the children of an object: what its controller created for it, found by owner references.
 
-The kind rule names the kinds of children. Kubernetes cannot select by owner, so each kind is listed in the namespace of
-the object, with metadata only. The number of LISTs depends on the kind rule, and not on what users write into owner
-references. Only the children themselves are then read in full.
+The kind rule names the kinds of children; a caller may name more. Kubernetes cannot select by owner, so each kind is
+listed in the namespace of the object, with metadata only. The number of LISTs depends on the kind rule and the policy,
+and not on what users write into owner references. Only the children themselves are then read in full.
 """
 
 import asyncio
@@ -81,11 +81,13 @@ class Children:
     children_max: int = CHILDREN_MAX
 
     def __post_init__(self) -> None:
-        self._lists: OwnedLists[list[_ChildNames]] = OwnedLists(self.cluster)
+        self._lists: OwnedLists[list[_ChildNames]] = OwnedLists(self.cluster, _count)
         self._page = asyncio.Lock()
 
-    async def find(self, root: ObjectRef, rule: KindRule) -> AsyncGenerator[ChildPage]:
-        """Yield the children of an object by page, each child once, in the order of the kinds in the rule.
+    async def find(
+        self, root: ObjectRef, rule: KindRule, also: Sequence[ChildKind] = (), *, key: str = ""
+    ) -> AsyncGenerator[ChildPage]:
+        """Yield the children of an object by page, each child once, in the order of the kinds.
 
         A kind that the API server does not serve is passed over. A kind that it serves only in a version that no rule
         knows is listed in that version; its rule then says that it never finishes.
@@ -93,6 +95,10 @@ class Children:
         Args:
             root: The object, with its uid.
             rule: The rule of its kind.
+            also: Kinds of children beside those that the rule names.
+            key: Names a search that goes on when its caller is cut off: the next one with the same key continues it.
+                That one does not find what was created after the search began, at most `ANSWER_SECONDS_MAX` before.
+                Empty for a search that begins now.
 
         Raises:
             TryLaterError: The API server is busy or away, or stopped serving a kind in the meantime.
@@ -100,7 +106,7 @@ class Children:
             PermanentError: There are more than `children_max` children, or it is unknown whether a kind is served.
         """
         try:
-            for found in await self._find_names(root, rule):
+            for found in await self._find_names(root, _join(rule, also), key):
                 if found.unreadable:
                     yield ChildPage(found.rule, (), found.unreadable)
                 async with aclosing(self._read(found, root)) as pages:
@@ -109,12 +115,17 @@ class Children:
         except AbsentKindError as error:
             raise TryLaterError(f"the children of {root} cannot be read: {error}") from None
 
-    async def _find_names(self, root: ObjectRef, rule: KindRule) -> list[_ChildNames]:
+    async def begin(self, root: ObjectRef, rule: KindRule, also: Sequence[ChildKind], *, key: str) -> None:
+        """Begin a search that the next `find` with the same key continues, and do not wait for it; see `find`."""
+        kinds = await self._find_kinds(root, _join(rule, also))
+        self._lists.begin(kinds, root.namespace, partial(self._find_owned, root, kinds), key=key)
+
+    async def _find_names(self, root: ObjectRef, children: Sequence[ChildKind], key: str) -> list[_ChildNames]:
         """Find the names of all children; their kinds are looked up again if one of them has moved."""
         for _ in range(_LOOKUPS_MAX):
-            kinds = await self._find_kinds(root, rule)
+            kinds = await self._find_kinds(root, children)
             try:
-                return await self._lists.get(kinds, root.namespace, partial(self._find_owned, root, kinds))
+                return await self._lists.get(kinds, root.namespace, partial(self._find_owned, root, kinds), key=key)
             except ForbiddenError as error:
                 raise ForbiddenError(f"the children of {root} cannot be listed: {error}") from None
             except AbsentKindError as error:
@@ -122,10 +133,10 @@ class Children:
         expected = "expected discovery to list the version that is served; check the right of this process to read it"
         raise PermanentError(f"the children of {root} cannot be listed: {problem}: {expected}")
 
-    async def _find_kinds(self, root: ObjectRef, rule: KindRule) -> list[KindRule]:
+    async def _find_kinds(self, root: ObjectRef, children: Sequence[ChildKind]) -> list[KindRule]:
         """The kinds of children that are served; no object in a namespace owns a cluster-scoped object."""
         kinds: list[KindRule] = []
-        for child in rule.children:
+        for child in children:
             served = await self.cluster.served(rules_of(child, self.kinds))
             kinds += served or await self.cluster.served((_rule_of(child),))
         return [kind for kind in kinds if kind.scope == "Namespaced" or not root.namespace]
@@ -190,6 +201,15 @@ class Children:
 def rules_of(child: ChildKind, kinds: Catalogue) -> tuple[KindRule, ...]:
     """Return the rules by which a kind of children is listed: its own kind rules, or one that knows its name only."""
     return kinds.of(child.group, child.kind) or (_rule_of(child),)
+
+
+def _join(rule: KindRule, also: Sequence[ChildKind]) -> tuple[ChildKind, ...]:
+    """The kinds of children that a rule names, and others."""
+    return tuple({(one.group, one.kind): one for one in (*also, *rule.children)}.values())
+
+
+def _count(found: Sequence[_ChildNames]) -> int:
+    return sum(len(one.names) for one in found)
 
 
 @lru_cache(maxsize=256)

@@ -25,7 +25,7 @@ from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ranks import RankedObject
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
-from shared.evaluation.child_check import ChildCheck, may_keep
+from shared.evaluation.child_check import ChildCheck
 from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
 from shared.evaluation.lost_marks import LostMarks
 from shared.evaluation.namespaces import Namespaces
@@ -138,6 +138,7 @@ class Evaluator:
         telemetry: Receives a problem if namespaces may not be read, or the API server's clock is too far ahead.
         only: The only namespace of this process; empty for all.
         archives: The archives of the policy; None if this process can reach none.
+        enabled: The kinds that this process may delete; None for all known kinds.
     """
 
     cluster: Cluster
@@ -146,6 +147,7 @@ class Evaluator:
     telemetry: InitVar[Telemetry | None] = None
     only: InitVar[str] = ""
     archives: Archives | None = None
+    enabled: Catalogue | None = None
     namespaces: Namespaces = field(init=False)
     owners: Owners = field(init=False)
     ranks: Ranks = field(init=False)
@@ -166,7 +168,8 @@ class Evaluator:
         self.owners, self.quotas = Owners(self.cluster, self.kinds), Quotas(self.cluster, telemetry)
         self.ranks = Ranks(self.cluster, self.owners, self.ttl_sources)
         self.archive_check = ArchiveCheck(self.archives)
-        self.child_check = ChildCheck(self.cluster, self.kinds, self.archive_check, self.namespaces)
+        enabled = self.enabled or self.kinds
+        self.child_check = ChildCheck(self.cluster, self.kinds, enabled, self.archive_check, self.namespaces)
 
     async def decide(self, snapshot: Snapshot, rule: KindRule) -> Decision:
         """Evaluate an object, and return the decision alone.
@@ -249,7 +252,7 @@ class Evaluator:
         """What is known without a read."""
         namespace = self.namespaces.get_cached(_namespace_of(snapshot.obj))
         policy = self.policy()
-        children = UNREAD_CHILDREN if may_keep(rule, policy) else None
+        children = UNREAD_CHILDREN if self.child_check.may_keep(rule, policy) else None
         known = Context(policy, namespace, aggregated=rule.may_be_aggregated, children=children)
         return with_owner(known, snapshot.obj, rule, self.kinds)
 

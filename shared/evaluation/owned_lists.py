@@ -1,21 +1,23 @@
 """LISTs of the objects in a namespace by their owners, which callers that ask at the same time share.
 
 A LIST begins after the last of its callers has asked, so that each object that exists by then is found. A caller that
-asks while it runs shares the next one. So there is one LIST in a namespace at a time.
+asks while it runs shares the next one. So there is one LIST in a namespace at a time. It runs in a task beside them.
 The memory is bounded. A caller gets only what it finds in the lists, and the lists are dropped. Some namespaces with
 short lists are listed at the same time. A namespace with long lists waits until no other holds long lists.
 """
 
 import asyncio
+import math
 import sys
 from array import array
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, list_mappings, ref_of
-from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TtlError
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Cluster, Page, Unreadable
 
 LISTS_AT_ONCE = 3
@@ -29,6 +31,12 @@ LONG_BYTES_MAX = 96 * 1024 * 1024
 
 UNREADABLE_MAX = 10
 """So many objects whose owners cannot be read are named."""
+
+ANSWER_SECONDS_MAX = 600.0
+"""How long an answer waits for the next attempt of a caller that was cut off, such as that of the next sweep."""
+
+ANSWERED_NAMES_MAX = 20_000
+"""So many names are held in such answers, and in questions that are not answered yet, which count as one name each."""
 
 _NAME_BYTES, _REFERENCE_BYTES, _BUCKET_BYTES = 320, 16, 360
 """Memory for an object, without the characters of its name; for an owner reference; and for a bucket."""
@@ -95,86 +103,151 @@ _Lists = dict[_Kind, Owned | TtlError]
 
 @dataclass(eq=False, slots=True)
 class _Question(Generic[_T]):
-    """What a caller looks for, and what it has found."""
+    """What a caller looks for, and what was found.
 
-    rules: Sequence[KindRule]
+    Attributes:
+        rules: The kinds to list.
+        find: Finds it in the lists of these kinds.
+        key: See `OwnedLists.get`.
+        answered: Set once `found` or `error` is there.
+        at: When it was answered, in seconds of the loop's clock.
+        names: What it counts of `ANSWERED_NAMES_MAX`.
+    """
+
+    rules: tuple[KindRule, ...]
     find: Callable[[Sequence[Owned]], _T]
+    key: str = ""
     found: list[_T] = field(default_factory=list)
-    error: TtlError | None = None
-
-    @property
-    def is_answered(self) -> bool:
-        return bool(self.found) or self.error is not None
+    error: Exception | None = None
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    at: float = math.inf
+    names: int = 1
 
     def answer(self, lists: _Lists) -> None:
         """Find it; no error refers to the lists afterwards."""
         mine = [lists[_kind_of(rule)] for rule in self.rules]
-        self.error = next((one for one in mine if isinstance(one, TtlError)), None)
-        if self.error is None:
+        error = next((one for one in mine if isinstance(one, TtlError)), None)
+        if error is None:
             try:
                 self.found.append(self.find([one for one in mine if isinstance(one, Owned)]))
-            except TtlError as error:
-                self.error = error.with_traceback(None)
+            except TtlError as unanswerable:
+                error = unanswerable.with_traceback(None)
+        self.end(error)
+
+    def end(self, error: Exception | None) -> None:
+        self.error, self.at = error, _now()
+        self.answered.set()
 
 
 @dataclass(slots=True)
 class _Queue(Generic[_T]):
-    """The callers of one namespace: one of them lists at a time, for all who wait then."""
+    """The questions about one namespace, and the task that lists it: those that wait share its next LIST."""
 
     waiting: list[_Question[_T]] = field(default_factory=list)
-    callers: int = 0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lister: "asyncio.Task[None] | None" = None
 
 
 class OwnedLists(Generic[_T]):
     """Lists the owners of objects.
 
+    A LIST ends although its callers were cut off: in a namespace with very many objects, it takes longer than one
+    attempt. If the question has a key, the next attempt asks it again, and gets the answer.
+
     Args:
         cluster: The API server.
+        size_of: How many names an answer holds.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, size_of: Callable[[_T], int]) -> None:
         self._cluster = cluster
+        self._size_of = size_of
         self._queues: dict[str, _Queue[_T]] = {}
+        self._asked: OrderedDict[str, _Question[_T]] = OrderedDict()
+        self._names = 0
         self._short = asyncio.Semaphore(LISTS_AT_ONCE)
         self._long = asyncio.Lock()
 
-    async def get(self, rules: Sequence[KindRule], namespace: str, find: Callable[[Sequence[Owned]], _T]) -> _T:
+    async def get(
+        self, rules: Sequence[KindRule], namespace: str, find: Callable[[Sequence[Owned]], _T], *, key: str = ""
+    ) -> _T:
         """Get what `find` finds in the LISTs of some kinds, with metadata only; the LISTs begin now or later.
 
         Args:
             rules: The kinds, as served.
             namespace: The namespace; empty for all.
             find: Finds it in the lists of the kinds. The lists are dropped afterwards.
+            key: If the question was asked with this key before, and no caller has got its answer: get that answer,
+                which is at most `ANSWER_SECONDS_MAX` old. Empty for a LIST that begins now or later.
 
         Raises:
             TryLaterError: The API server is busy or away.
             PermanentError: As of `Cluster.list_page` and `find`, or the lists exceed `LONG_BYTES_MAX`.
         """
-        queue = self._queues.setdefault(namespace, _Queue())
-        question = _Question(rules, find)
-        queue.waiting.append(question)
-        queue.callers += 1
+        question = self._ask(rules, namespace, find, key)
         try:
-            async with queue.lock:
-                if not question.is_answered:
-                    await self._answer_all(queue, namespace)
+            await question.answered.wait()
         finally:
-            queue.callers -= 1
-            if question in queue.waiting:
+            if question.answered.is_set():
+                self._forget(question)
+            queue = self._queues.get(namespace)
+            if not key and queue is not None and question in queue.waiting:
                 queue.waiting.remove(question)
-            if not queue.callers:
-                self._queues.pop(namespace, None)
         if question.error is not None:
             raise question.error
         return question.found[0]
 
+    def begin(
+        self, rules: Sequence[KindRule], namespace: str, find: Callable[[Sequence[Owned]], _T], *, key: str
+    ) -> None:
+        """Have a question answered that the next `get` with the same key asks, unless too many are asked; see there."""
+        if self._names < ANSWERED_NAMES_MAX:
+            self._ask(rules, namespace, find, key)
+
+    def _ask(
+        self, rules: Sequence[KindRule], namespace: str, find: Callable[[Sequence[Owned]], _T], key: str
+    ) -> _Question[_T]:
+        since = _now() - ANSWER_SECONDS_MAX
+        known = self._asked.get(key)
+        if known is not None and known.rules == tuple(rules) and known.at >= since:
+            return known
+        question = _Question(tuple(rules), find, key)
+        if key:
+            self._remember(question)
+        queue = self._queues.setdefault(namespace, _Queue())
+        queue.waiting.append(question)
+        if queue.lister is None:
+            queue.lister = asyncio.create_task(self._answer_all(queue, namespace))
+        return question
+
+    def _remember(self, question: _Question[_T]) -> None:
+        """Remember a question, within the limit; the first ones asked are forgotten first."""
+        if (before := self._asked.get(question.key)) is not None:
+            self._forget(before)
+        self._asked[question.key] = question
+        self._names += question.names
+        while self._names > ANSWERED_NAMES_MAX:
+            self._forget(next(iter(self._asked.values())))
+
+    def _forget(self, question: _Question[_T]) -> None:
+        if self._asked.get(question.key) is question:
+            del self._asked[question.key]
+            self._names -= question.names
+
     async def _answer_all(self, queue: _Queue[_T], namespace: str) -> None:
-        async with self._short:
-            if await self._answer(queue, namespace, is_long=False):
-                return
-        async with self._long:
-            await self._answer(queue, namespace, is_long=True)
+        problem: Exception = TryLaterError(f"the LIST of the owners in namespace {namespace or '*'} was cut off")
+        try:
+            while queue.waiting:
+                async with self._short:
+                    is_answered = await self._answer(queue, namespace, is_long=False)
+                if not is_answered:
+                    async with self._long:
+                        await self._answer(queue, namespace, is_long=True)
+        except Exception as error:  # noqa: BLE001 - those who wait raise it
+            problem = error
+        finally:
+            del self._queues[namespace]
+            for question in queue.waiting:
+                question.end(problem)
 
     async def _answer(self, queue: _Queue[_T], namespace: str, *, is_long: bool) -> bool:
         """Answer those who wait now; return False if their lists are long and `is_long` is not set."""
@@ -185,10 +258,14 @@ class OwnedLists(Generic[_T]):
                 return False
             for question in asked:
                 question.answer(lists)
+                if self._asked.get(question.key) is question:  # it now counts with its names
+                    self._forget(question)
+                    question.names += sum(map(self._size_of, question.found))
+                    self._remember(question)
                 await asyncio.sleep(0)
             return True
         finally:
-            queue.waiting[:0] = [question for question in asked if not question.is_answered]
+            queue.waiting[:0] = [question for question in asked if not question.answered.is_set()]
 
     async def _list_all(self, asked: Sequence[_Question[_T]], namespace: str, *, is_long: bool) -> _Lists | None:
         lists: _Lists = {}
@@ -237,6 +314,10 @@ async def list_pages(cluster: Cluster, rule: KindRule, namespace: str) -> AsyncG
         del page
         if not token:
             return
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _kind_of(rule: KindRule) -> _Kind:

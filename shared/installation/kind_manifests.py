@@ -30,9 +30,8 @@ _ENFORCE_DELETES_COMMENT = (
     "Deletes an object at its active deadline if the object asks for that: on-deadline is delete."
 )
 _ARCHIVE_COMMENT = "Reads the object again, with its children and the logs of its Pods, and stores them in the archive."
-_SWEEP_COMMENT = "Lists all objects and deletes those that are due."
-_SWEEP_READS_COMMENT = (
-    "Lists all objects and deletes those that are due. If only an annotation can set the TTL, reads the object first."
+_SWEEP_COMMENT = (
+    "Lists all objects and deletes those that are due. Reads one of them again where the list is not enough."
 )
 _INHERITED_COMMENT = " Reads inherited TTLs."
 _CHILDREN_COMMENT = " Reads its children, if a policy has archives."
@@ -125,7 +124,6 @@ def _guess_plural(singular: str) -> str:
 
 def _roles(rules: list[KindRule]) -> Iterator[Manifest]:
     label = label_of(rules[0])
-    sweep_comment = _SWEEP_READS_COMMENT if any(rule.ttl is None for rule in rules) else _SWEEP_COMMENT
     also = _CHILDREN_COMMENT if any(rule.children for rule in rules) else ""
     also += _INHERITED_COMMENT if any(rule.ttl and rule.ttl.inherited for rule in rules) else ""
     can_stop = any(rule.deadline and rule.deadline.stop for rule in rules)
@@ -133,7 +131,7 @@ def _roles(rules: list[KindRule]) -> Iterator[Manifest]:
         ("expire", "expire", _EXPIRE_COMMENT + also),
         ("enforce", "enforce", _ENFORCE_STOPS_COMMENT if can_stop else _ENFORCE_COMMENT),
         ("archive", "archive", _ARCHIVE_COMMENT),
-        ("sweep", "sweep", sweep_comment + also),
+        ("sweep", "sweep", _SWEEP_COMMENT + also),
         ("source", "watch", _WATCH_COMMENT),
         ("ui", "ui", _UI_COMMENT),
     )

@@ -5,8 +5,8 @@ enforce     get the object of a timer; patch it, if objects of the kind are stop
             breaker of a policy has a share
 archive     get the object of a timer; list and get its children, and get the logs of Pods. It can write no object but
             Events of the journal, and the shared state, which has the ids of the archives
-sweep       list all objects and delete those that are due; get, if only an annotation can set the TTL: then the list
-            contains metadata only
+sweep       list all objects and delete those that are due; get an object, if the list has metadata only, or if it is
+            a child of one that is due
 usage       nothing on the kinds; its rights on Secrets, ConfigMaps and what refers to them are in `usage_rights`
 source      get, list, watch: an ApiServerSource checks these rights before it starts
 watch       list, watch: our own watch needs no get
@@ -20,7 +20,7 @@ objects inherit their TTL. It lists the ResourceQuotas: a policy may make object
 quota is used above a percentage.
 
 Each role that deletes objects gets and lists their children: a child that is held, or that a policy has
-archived, keeps its owner.
+archived, keeps its owner. These are the kinds that the kind rule names, and each enabled kind that a policy archives.
 
 `enforce` deletes only objects that ask for it (`on-deadline: delete`), and only if an operator grants this right: see
 `delete_at_deadline`.
@@ -38,7 +38,7 @@ EVERY_KIND = {
     "expire": ("get", "list", "delete"),
     "enforce": ("get", "list"),
     "archive": ("get",),
-    "sweep": ("list", "delete"),
+    "sweep": ("get", "list", "delete"),
     "source": ("get", "list", "watch"),
     "watch": ("list", "watch"),
     "ui": ("list",),
@@ -141,8 +141,6 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
     for rule in rules:
         group = rule.group
         needed |= {Right(group, rule.plural, verb) for verb in EVERY_KIND.get(role, ())}
-        if role == "sweep" and rule.ttl is None:
-            needed.add(Right(group, rule.plural, "get"))
         if role in STOPPERS and rule.deadline and rule.deadline.stop:
             needed.add(Right(group, rule.plural, "patch"))
         if role in ARCHIVERS:

@@ -490,7 +490,14 @@ IDLE: dict[str, set[tuple[str, ...]]] = {
     "expire": {("list", "*"), ("update", "*"), _OF_INSTALLATION, *_RUNTIMES, *_CHILDREN},
     "enforce": {("list", "*"), ("update", "*"), ("patch", "pods"), ("patch", "trainjobs"), _OF_INSTALLATION},
     "archive": {("get", "*"), ("list", "*"), ("update", "*"), ("create", "events")},
-    "sweep": {("update", "*"), ("get", "namespaces"), ("list", "resourcequotas"), *_RUNTIMES, *_CHILDREN},
+    "sweep": {
+        ("update", "*"),
+        ("get", "namespaces"),
+        ("list", "resourcequotas"),
+        ("get", "trainjobs"),
+        *_RUNTIMES,
+        *_CHILDREN,
+    },
 }
 """Rights that no test uses here, by account.
 
@@ -501,7 +508,7 @@ IDLE: dict[str, set[tuple[str, ...]]] = {
 - `get` of `sweep` on namespaces: a sweep lists all namespaces, and gets only one that was created after the LIST.
 - `_OF_INSTALLATION`: these accounts write an Event of core/v1 only when the breaker opens.
 - `_RUNTIMES`: the cluster has no runtimes of TrainJobs.
-- `_CHILDREN`: the children of an object are read only if the policy has archives.
+- `_CHILDREN`, and `trainjobs` of `sweep`: the children of an object are read only if the policy has archives.
 - `patch` of `enforce`: only a Job is stopped.
 - `archive`: without a policy nothing is archived.
 """

@@ -421,8 +421,7 @@ def test_component_of_a_kind_adds_its_rights_and_its_source(kind, with_component
         return {verb for *resource, verb in rights if resource == [group, rule.plural]}
 
     assert verbs("expire") == {"get", "list", "delete"}
-    # Only where the TTL cannot stand in the object's own fields is metadata listed, and a single object read.
-    assert verbs("sweep") == {"list", "delete"} | (set() if rule.ttl else {"get"})
+    assert verbs("sweep") == {"get", "list", "delete"}
     assert verbs("source") == {"get", "list", "watch"}
     (source,) = of_kind(objects, "ApiServerSource").values()
     assert source["metadata"]["name"] == kind

@@ -224,7 +224,7 @@ class _Heard:
 
 
 class _NoChildren(Children):
-    async def find(self, root: Any, rule: KindRule) -> Any:
+    async def find(self, root: Any, rule: KindRule, *_: Any, **__: Any) -> Any:
         return
         yield
 
@@ -244,7 +244,7 @@ class _ChildrenLater(ArchiveWriter):
 class _FirstChildOnly(Children):
     """One page of children, and no further one."""
 
-    async def find(self, root: Any, rule: KindRule) -> Any:
+    async def find(self, root: Any, rule: KindRule, *_: Any, **__: Any) -> Any:
         async for page in super().find(root, rule):
             yield ChildPage(page.rule, page.children[:1])
             return

@@ -11,6 +11,7 @@ from shared.core.policy.policy import Policy
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.child_check import CONTINUED_SECONDS
 from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.owned_lists import ANSWER_SECONDS_MAX
 from shared.ports import Snapshot
 from tests.archives import FakeArchive, FakeArchives, archiving
 from tests.builders import (
@@ -36,6 +37,8 @@ DUE = job(complete=ago(60), ttl=30)
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "build-42", "uid": DUE["metadata"]["uid"], "controller": True}
 
 OTHERS = {"match": {"kinds": ["pods"], "labels": {"matchLabels": {"team": "other"}}}}
+
+EXECUTORS = {"kinds": ["pods"], "labels": {"matchLabels": {"role": "executor"}}}
 
 
 def child(name="build-42-a", **metadata):
@@ -208,6 +211,19 @@ def answering_slowly(bench):
     bench.archive.before = answer
 
 
+def slow_lists(bench, *, seconds):
+    """LISTs of owners take so long; returns their instants."""
+    began, list_page = [], bench.cluster.list_page
+
+    async def answer(*args, **options):
+        began.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(seconds)
+        return await list_page(*args, **options)
+
+    bench.cluster.list_page = answer
+    return began
+
+
 async def test_attempt_that_is_too_short_for_all_children_is_continued_by_the_next(bench):
     bench.put(*(child(f"{number:02}") for number in range(24)), at=LONG_AGO)
     answering_slowly(bench)
@@ -260,6 +276,76 @@ async def test_slow_namespace_gets_few_checks_at_once(bench):
     problems = [one.facts.problem for one in found]
     assert problems.count("children in namespace ci take long to check, and others are checked now") == 3
     assert {one.reason for one in found} == {Reason.CHILD_NOT_ARCHIVED}
+
+
+async def test_any_object_waits_for_a_child_of_a_kind_that_a_rule_archives(bench):
+    """Spark's driver owns its executors: no kind rule names Pods as children of Pods."""
+    driver = bench.cluster.put(annotated(child("driver", ownerReferences=[]), ttl="1s"))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": driver["metadata"]["uid"]}
+    bench.policy = archiving(match=EXECUTORS)
+    bench.put(child("executor", ownerReferences=[owner], labels={"role": "executor"}))
+
+    decision = await bench.evaluator.decide(Snapshot(driver, NOW), POD)
+    assert (decision.reason, decision.facts.problem) == (
+        Reason.CHILD_NOT_ARCHIVED,
+        "child Pod executor: archive main has not acknowledged this version of it",
+    )
+    bench.put(child("executor", ownerReferences=[owner], labels={"role": "executor"}), at=LONG_AGO)
+    assert isinstance(await bench.evaluator.decide(Snapshot(driver, NOW), POD), Expire)
+
+
+async def test_kind_that_is_not_enabled_is_not_read_unless_the_kind_rule_names_it(bench):
+    """This process has no right to list it, and nothing archives its objects."""
+    bench.policy = archiving(match={"kinds": ["*"]})
+    enabled = Catalogue((JOB, POD))
+    evaluator = Evaluator(
+        bench.cluster, shipped_kinds(), lambda: bench.policy, archives=bench.archives, enabled=enabled
+    )
+    due = bench.cluster.put(DUE)
+    bench.archive.store(due, JOB, at=LONG_AGO)
+
+    assert isinstance(await evaluator.decide(Snapshot(due, NOW), JOB), Expire)
+    assert {call.what for call in bench.cluster.calls if call.verb == "list-metadata"} == {"jobs", "pods"}
+
+
+async def test_list_that_takes_longer_than_an_attempt_answers_the_next_one(bench):
+    bench.put(child(), at=LONG_AGO)
+    lists = slow_lists(bench, seconds=20)
+
+    for _ in range(3):
+        assert (await kept(bench))[1] == "its children could not all be checked within 6 s"
+    await asyncio.sleep(10)
+    assert isinstance(await bench.decide(), Expire)
+    assert len(lists) == 1
+    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED  # an answer is used once
+    await asyncio.sleep(ANSWER_SECONDS_MAX + 60)
+    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED  # and not for ever
+    assert len(lists) == 3
+
+
+async def test_list_of_before_an_object_was_written_does_not_answer(bench):
+    """A Workflow that runs again has the same uid, and new Pods."""
+    slow_lists(bench, seconds=20)
+    assert isinstance(await bench.decide(), Ignore)
+    bench.put(child())
+    await asyncio.sleep(60)
+
+    again = having(DUE, "metadata.resourceVersion", "2000")
+    assert isinstance(await bench.decide(again), Ignore)
+    await asyncio.sleep(60)
+    assert "archive main has not acknowledged" in (await kept(bench, again))[1]
+
+
+async def test_objects_that_have_to_wait_in_a_slow_namespace_share_its_next_list(bench):
+    owners = [having(DUE, "metadata", DUE["metadata"] | {"name": f"b{one}", "uid": f"uid-{one}"}) for one in range(9)]
+    lists = slow_lists(bench, seconds=20)
+    await bench.decide()
+
+    for one in owners:
+        assert isinstance(await asyncio.wait_for(bench.decide(one), 7), Ignore)
+    await asyncio.sleep(60)
+    assert [type(await bench.decide(one)) for one in owners] == [Expire] * len(owners)
+    assert len(lists) <= 4
 
 
 async def test_child_that_was_stored_with_its_owner_only_counts(bench):
