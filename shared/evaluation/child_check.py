@@ -1,13 +1,14 @@
 """Find out what the children of an object wait for, before a DELETE of the object takes them along.
 
 A child counts if it is held, or if the policy has it archived and its document is not acknowledged or its grace is not
-over. Children are looked for among the kinds that the kind rule names, and among the enabled kinds of which a policy
-rule has objects archived: any object may own one. All children are read in full, since only a whole object shows
+over. Children are looked for among the kinds that the kind rule names, and among the enabled kinds that a policy rule
+or the namespace has archived: any object may own one. All children are read in full, since only a whole object shows
 whether a policy rule matches it.
 """
 
 import asyncio
 from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.ruling import add
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
-from shared.evaluation.children import CHILDREN_MAX, Children
+from shared.evaluation.children import CHILDREN_MAX, ChildPage, Children
 from shared.evaluation.namespaces import Namespaces
 from shared.ports import Cluster, Snapshot
 
@@ -74,16 +75,14 @@ class ChildCheck:
     namespaces: Namespaces
     _children: Children = field(init=False)
     _archived: tuple[Policy, tuple[ChildKind, ...]] = field(init=False, default=(NO_POLICY, ()))
+    _every: tuple[ChildKind, ...] = field(init=False)
     _continued: OrderedDict[str, _Facts] = field(init=False, default_factory=OrderedDict)
     _slow: dict[str, float] = field(init=False, default_factory=dict)
     _running: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self, cluster: Cluster) -> None:
         self._children = Children(cluster, self.kinds)
-
-    def may_keep(self, rule: KindRule, policy: Policy) -> bool:
-        """Return whether children may keep objects of a kind, so that they are read before a DELETE of the object."""
-        return bool(policy.archives) and bool(rule.children or self._find_archived(policy))
+        self._every = _as_children(self.enabled.rules)
 
     async def find(self, obj: Any, rule: KindRule, context: Context) -> ChildrenFact:
         """Return what the children of an object wait for; the first one that keeps the object is named.
@@ -101,17 +100,22 @@ class ChildCheck:
             TryLaterError: The API server is busy or away.
             PermanentError: The children may not be read, or there are too many.
         """
-        root = ref_of(obj)
-        nothing = ChildrenFact(root.uid, reason=None)
-        if self._slow.get(root.namespace, 0) > _now() and self._running[root.namespace] >= SLOW_CHECKS_MAX:
-            await self._children.begin(root, rule, self._find_archived(context.policy), key=_key_of(obj))
-            problem = f"children in namespace {root.namespace} take long to check, and others are checked now"
-            return replace(nothing, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
+        root, key = ref_of(obj), _key_of(obj, rule)
+        cut_off = ChildrenFact(root.uid, is_cut_off=True)
+        facts = _Facts()
+        is_slow = self._slow.get(root.namespace, 0) > _now() and self._running[root.namespace] >= SLOW_CHECKS_MAX
         self._running[root.namespace] += 1
-        facts = self._take_continued(root.uid)
         try:
             async with asyncio.timeout(CHILDREN_SECONDS_MAX):
-                return await self._check_all(obj, rule, context.policy, facts)
+                also = await self._find_kinds(root, rule, context.policy)
+                if is_slow and not self._children.is_found(key):
+                    if key:
+                        await self._children.begin(root, rule, also, key=key)
+                    problem = f"children in namespace {root.namespace} take long to check, and others are checked now"
+                    return replace(cut_off, problem=problem)
+                facts = self._take_continued(root.uid)
+                pages = self._children.find(root, rule, also, key=key)
+                return await self._check_all(root, pages, context.policy, facts)
         except TimeoutError:
             now = _now()
             self._slow = {one: until for one, until in self._slow.items() if until > now}
@@ -120,8 +124,7 @@ class ChildCheck:
                 self._continued[root.uid] = facts
             if sum(len(known) for known in self._continued.values()) > CHILDREN_MAX:
                 self._continued.popitem(last=False)
-            problem = f"its children could not all be checked within {CHILDREN_SECONDS_MAX:g} s"
-            return replace(nothing, reason=Reason.CHILD_NOT_ARCHIVED, problem=problem)
+            return replace(cut_off, problem=f"its children could not all be checked within {CHILDREN_SECONDS_MAX:g} s")
         finally:
             self._running[root.namespace] -= 1
             if not self._running[root.namespace]:
@@ -133,10 +136,11 @@ class ChildCheck:
         known = self._continued.pop(uid, _Facts())
         return {key: (at, fact) for key, (at, fact) in known.items() if at >= since}
 
-    async def _check_all(self, obj: Any, rule: KindRule, policy: Policy, facts: _Facts) -> ChildrenFact:
-        root, archived = ref_of(obj), self._find_archived(policy)
+    async def _check_all(
+        self, root: ObjectRef, found_pages: AsyncGenerator[ChildPage], policy: Policy, facts: _Facts
+    ) -> ChildrenFact:
         found = ChildrenFact(root.uid, reason=None)
-        async with aclosing(self._children.find(root, rule, archived, key=_key_of(obj))) as pages:
+        async with aclosing(found_pages) as pages:
             async for page in pages:
                 for unreadable in page.unreadable:
                     return _kept(found, unreadable.ref, f"it may be a child, and cannot be read: {unreadable.problem}")
@@ -149,12 +153,13 @@ class ChildCheck:
                         found = max(found, fact, key=_ready_at)
         return found
 
-    def _find_archived(self, policy: Policy) -> tuple[ChildKind, ...]:
-        """The enabled kinds of which a rule has objects archived."""
+    async def _find_kinds(self, root: ObjectRef, rule: KindRule, policy: Policy) -> tuple[ChildKind, ...]:
+        """The enabled kinds of which the namespace or a policy rule has objects archived."""
+        namespace = await self.namespaces.get(root.namespace) if rule.scope == "Namespaced" else None
+        if namespace is not None and namespace.archive not in (None, "false"):
+            return self._every
         if self._archived[0] is not policy:
-            archived = [rule for rule in self.enabled.rules if policy.archives_kind(rule)]
-            children = {(one.group, one.kind): _as_child(one) for one in reversed(archived)}
-            self._archived = policy, tuple(reversed(children.values()))
+            self._archived = policy, _as_children(one for one in self.enabled.rules if policy.archives_kind(one))
         return self._archived[1]
 
     async def _look(
@@ -214,13 +219,23 @@ class ChildCheck:
         return fact
 
 
-def _key_of(owner: Any) -> str:
-    """The version of an owner: one that was written since may have new children, such as a Workflow that runs again."""
+def _key_of(owner: Any, rule: KindRule) -> str:
+    """The version of a finished owner, by which a search is continued; empty for an owner that may get new children.
+
+    A Workflow that ran again has new children, and another version.
+    """
+    if not finish_of(owner, rule).finished:
+        return ""
     return f"{get_text(owner, 'metadata.uid')}/{get_text(owner, 'metadata.resourceVersion')}"
 
 
-def _as_child(rule: KindRule) -> ChildKind:
-    return ChildKind(api_versions=rule.api_versions, kind=rule.kind, plural=rule.plural)
+def _as_children(rules: Iterable[KindRule]) -> tuple[ChildKind, ...]:
+    """The kinds of some rules, each once."""
+    kinds: dict[tuple[str, str], ChildKind] = {}
+    for rule in rules:
+        child = ChildKind(api_versions=rule.api_versions, kind=rule.kind, plural=rule.plural)
+        kinds.setdefault((rule.group, rule.kind), child)
+    return tuple(kinds.values())
 
 
 def _check_unfinished(obj: Any, rule: KindRule, context: Context) -> None:

@@ -97,7 +97,7 @@ class Children:
             rule: The rule of its kind.
             also: Kinds of children beside those that the rule names.
             key: Names a search that goes on when its caller is cut off: the next one with the same key continues it.
-                That one does not find what was created after the search began, at most `ANSWER_SECONDS_MAX` before.
+                That one does not find what was created after the search began, at most `ANSWER_SECONDS_MAX` ago.
                 Empty for a search that begins now.
 
         Raises:
@@ -120,6 +120,10 @@ class Children:
         kinds = await self._find_kinds(root, _join(rule, also))
         self._lists.begin(kinds, root.namespace, partial(self._find_owned, root, kinds), key=key)
 
+    def is_found(self, key: str) -> bool:
+        """Return whether a search with this key has ended, so that the next `find` does not list."""
+        return self._lists.is_answered(key)
+
     async def _find_names(self, root: ObjectRef, children: Sequence[ChildKind], key: str) -> list[_ChildNames]:
         """Find the names of all children; their kinds are looked up again if one of them has moved."""
         for _ in range(_LOOKUPS_MAX):
@@ -135,11 +139,12 @@ class Children:
 
     async def _find_kinds(self, root: ObjectRef, children: Sequence[ChildKind]) -> list[KindRule]:
         """The kinds of children that are served; no object in a namespace owns a cluster-scoped object."""
-        kinds: list[KindRule] = []
-        for child in children:
-            served = await self.cluster.served(rules_of(child, self.kinds))
-            kinds += served or await self.cluster.served((_rule_of(child),))
-        return [kind for kind in kinds if kind.scope == "Namespaced" or not root.namespace]
+        served = await asyncio.gather(*map(self._find_served, children))
+        return [kind for kinds in served for kind in kinds if kind.scope == "Namespaced" or not root.namespace]
+
+    async def _find_served(self, child: ChildKind) -> tuple[KindRule, ...]:
+        served = await self.cluster.served(rules_of(child, self.kinds))
+        return served or await self.cluster.served((_rule_of(child),))
 
     def _find_owned(self, root: ObjectRef, kinds: Sequence[KindRule], lists: Sequence[Owned]) -> list[_ChildNames]:
         """The objects of each kind that the root owns, directly or through one of them."""
@@ -158,7 +163,11 @@ class Children:
                 without = "to archive it without them, set `children: false` in the policy rule"
                 raise PermanentError(f"{limit}; {without}, and to delete it without them `propagation: Orphan`")
         every = zip(kinds, found, lists, strict=True)
-        return [_ChildNames(rule, names, owned.total, tuple(owned.unreadable)) for rule, names, owned in every]
+        return [
+            _ChildNames(rule, names, owned.total, tuple(owned.unreadable))
+            for rule, names, owned in every
+            if names or owned.unreadable
+        ]
 
     async def _read(self, found: _ChildNames, root: ObjectRef) -> AsyncGenerator[ChildPage]:
         """Read children in full. One task at a time holds pages of a LIST; the others read child by child."""

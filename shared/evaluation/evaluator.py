@@ -252,7 +252,7 @@ class Evaluator:
         """What is known without a read."""
         namespace = self.namespaces.get_cached(_namespace_of(snapshot.obj))
         policy = self.policy()
-        children = UNREAD_CHILDREN if self.child_check.may_keep(rule, policy) else None
+        children = UNREAD_CHILDREN if policy.archives else None
         known = Context(policy, namespace, aggregated=rule.may_be_aggregated, children=children)
         return with_owner(known, snapshot.obj, rule, self.kinds)
 

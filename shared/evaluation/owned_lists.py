@@ -7,6 +7,7 @@ short lists are listed at the same time. A namespace with long lists waits until
 """
 
 import asyncio
+import contextvars
 import math
 import sys
 from array import array
@@ -32,11 +33,20 @@ LONG_BYTES_MAX = 96 * 1024 * 1024
 UNREADABLE_MAX = 10
 """So many objects whose owners cannot be read are named."""
 
-ANSWER_SECONDS_MAX = 600.0
-"""How long an answer waits for the next attempt of a caller that was cut off, such as that of the next sweep."""
+SHORT_SECONDS_MAX = 3.0
+"""LISTs that go on after this time are long, too: other namespaces do not wait for them."""
 
-ANSWERED_NAMES_MAX = 20_000
-"""So many names are held in such answers, and in questions that are not answered yet, which count as one name each."""
+LONG_SECONDS_MAX = 240.0
+"""How long the LISTs of a namespace may take: as long as an attempt to archive an object with its children."""
+
+ANSWER_SECONDS_MAX = 600.0
+"""How long after its LIST began an answer counts for the next attempts of a caller that was cut off."""
+
+ANSWERED_NAMES_MAX = 40_000
+"""So many names are held in such answers, and in questions that are not answered yet: 12 MB."""
+
+_QUESTION_NAMES = 8
+"""A question takes as much memory as so many names."""
 
 _NAME_BYTES, _REFERENCE_BYTES, _BUCKET_BYTES = 320, 16, 360
 """Memory for an object, without the characters of its name; for an owner reference; and for a bucket."""
@@ -110,7 +120,7 @@ class _Question(Generic[_T]):
         find: Finds it in the lists of these kinds.
         key: See `OwnedLists.get`.
         answered: Set once `found` or `error` is there.
-        at: When it was answered, in seconds of the loop's clock.
+        began: When its LIST began, in seconds of the loop's clock.
         names: What it counts of `ANSWERED_NAMES_MAX`.
     """
 
@@ -120,8 +130,8 @@ class _Question(Generic[_T]):
     found: list[_T] = field(default_factory=list)
     error: Exception | None = None
     answered: asyncio.Event = field(default_factory=asyncio.Event)
-    at: float = math.inf
-    names: int = 1
+    began: float = math.inf
+    names: int = _QUESTION_NAMES
 
     def answer(self, lists: _Lists) -> None:
         """Find it; no error refers to the lists afterwards."""
@@ -135,8 +145,13 @@ class _Question(Generic[_T]):
         self.end(error)
 
     def end(self, error: Exception | None) -> None:
-        self.error, self.at = error, _now()
+        self.error = error
         self.answered.set()
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its answer does not count any more."""
+        return self.answered.is_set() and self.began < _now() - ANSWER_SECONDS_MAX
 
 
 @dataclass(slots=True)
@@ -177,7 +192,7 @@ class OwnedLists(Generic[_T]):
             namespace: The namespace; empty for all.
             find: Finds it in the lists of the kinds. The lists are dropped afterwards.
             key: If the question was asked with this key before, and no caller has got its answer: get that answer,
-                which is at most `ANSWER_SECONDS_MAX` old. Empty for a LIST that begins now or later.
+                from a LIST that began at most `ANSWER_SECONDS_MAX` ago. Empty for a LIST that begins now or later.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -200,33 +215,44 @@ class OwnedLists(Generic[_T]):
         self, rules: Sequence[KindRule], namespace: str, find: Callable[[Sequence[Owned]], _T], *, key: str
     ) -> None:
         """Have a question answered that the next `get` with the same key asks, unless too many are asked; see there."""
+        self._drop_old()
         if self._names < ANSWERED_NAMES_MAX:
             self._ask(rules, namespace, find, key)
+
+    def is_answered(self, key: str) -> bool:
+        """Return whether the next `get` with this key has its answer at once."""
+        question = self._asked.get(key)
+        return question is not None and question.answered.is_set() and not question.is_old
 
     def _ask(
         self, rules: Sequence[KindRule], namespace: str, find: Callable[[Sequence[Owned]], _T], key: str
     ) -> _Question[_T]:
-        since = _now() - ANSWER_SECONDS_MAX
         known = self._asked.get(key)
-        if known is not None and known.rules == tuple(rules) and known.at >= since:
+        if known is not None and known.rules == tuple(rules) and not known.is_old:
             return known
         question = _Question(tuple(rules), find, key)
         if key:
             self._remember(question)
         queue = self._queues.setdefault(namespace, _Queue())
         queue.waiting.append(question)
-        if queue.lister is None:
-            queue.lister = asyncio.create_task(self._answer_all(queue, namespace))
+        if queue.lister is None or queue.lister.done():
+            # A context of its own: a LIST belongs to the trace of none of its callers.
+            queue.lister = asyncio.create_task(self._answer_all(queue, namespace), context=contextvars.Context())
         return question
 
     def _remember(self, question: _Question[_T]) -> None:
         """Remember a question, within the limit; the first ones asked are forgotten first."""
         if (before := self._asked.get(question.key)) is not None:
             self._forget(before)
+        self._drop_old()
         self._asked[question.key] = question
         self._names += question.names
         while self._names > ANSWERED_NAMES_MAX:
             self._forget(next(iter(self._asked.values())))
+
+    def _drop_old(self) -> None:
+        while self._asked and (first := next(iter(self._asked.values()))).is_old:
+            self._forget(first)
 
     def _forget(self, question: _Question[_T]) -> None:
         if self._asked.get(question.key) is question:
@@ -240,28 +266,35 @@ class OwnedLists(Generic[_T]):
                 async with self._short:
                     is_answered = await self._answer(queue, namespace, is_long=False)
                 if not is_answered:
-                    async with self._long:
+                    async with self._long, asyncio.timeout(LONG_SECONDS_MAX):
                         await self._answer(queue, namespace, is_long=True)
+        except TimeoutError:
+            limit = f"expected the LIST of the owners to end within {LONG_SECONDS_MAX:g} s"
+            problem = TryLaterError(f"namespace {namespace or '*'}: {limit}")
         except Exception as error:  # noqa: BLE001 - those who wait raise it
             problem = error
         finally:
             del self._queues[namespace]
             for question in queue.waiting:
                 question.end(problem)
+                self._forget(question)
 
     async def _answer(self, queue: _Queue[_T], namespace: str, *, is_long: bool) -> bool:
         """Answer those who wait now; return False if their lists are long and `is_long` is not set."""
         asked, queue.waiting = queue.waiting, []
+        for question in asked:
+            question.began = _now()
         try:
             lists = await self._list_all(asked, namespace, is_long=is_long)
             if lists is None:
                 return False
             for question in asked:
                 question.answer(lists)
-                if self._asked.get(question.key) is question:  # it now counts with its names
+                if self._asked.get(question.key) is question:
                     self._forget(question)
-                    question.names += sum(map(self._size_of, question.found))
-                    self._remember(question)
+                    if not isinstance(question.error, TryLaterError):  # that may be over when it is asked again
+                        question.names += sum(map(self._size_of, question.found))
+                        self._remember(question)
                 await asyncio.sleep(0)
             return True
         finally:
@@ -270,21 +303,24 @@ class OwnedLists(Generic[_T]):
     async def _list_all(self, asked: Sequence[_Question[_T]], namespace: str, *, is_long: bool) -> _Lists | None:
         lists: _Lists = {}
         room = LONG_BYTES_MAX if is_long else SHORT_BYTES_MAX
+        ends = math.inf if is_long else _now() + SHORT_SECONDS_MAX
         for kind, rule in {_kind_of(rule): rule for question in asked for rule in question.rules}.items():
-            listed = await self._list(rule, namespace, room, is_long=is_long)
+            listed = await self._list(rule, namespace, room, ends, is_long=is_long) if _now() < ends else None
             if listed is None:
                 return None
             lists[kind] = listed
             room -= listed.size if isinstance(listed, Owned) else 0
         return lists
 
-    async def _list(self, rule: KindRule, namespace: str, room: int, *, is_long: bool) -> Owned | TtlError | None:
+    async def _list(
+        self, rule: KindRule, namespace: str, room: int, ends: float, *, is_long: bool
+    ) -> Owned | TtlError | None:
         """List a kind. Return the error, if there is one; None if the list is long and `is_long` is not set."""
         owned, token = Owned(), ""
         try:
             while True:
                 token, is_large = await self._add_page(owned, rule, namespace, token)
-                if not is_long and (owned.size > room or (is_large and token)):
+                if not is_long and (owned.size > room or (token and (is_large or _now() >= ends))):
                     return None
                 if owned.size > room:
                     return _too_long(rule, namespace, owned)
@@ -328,4 +364,5 @@ def _too_long(rule: KindRule, namespace: str, owned: Owned) -> PermanentError:
     count, ref = owned.largest
     limit = f"expected at most {LONG_BYTES_MAX} bytes of names and owners, got more"
     most = f"{ref} has {count} owner references: delete the objects that nothing needs"
-    return PermanentError(f"{rule.name} in namespace {namespace}: {limit}; {most}")
+    where = f"namespace {namespace}" if namespace else "all namespaces"
+    return PermanentError(f"{rule.name} in {where}: {limit}; {most}")

@@ -70,7 +70,7 @@ class Proofs:
         facts, namespace = decision.facts, context.namespace
         if isinstance(decision, Ignore) or namespace is None or facts.due_at is None or facts.ttl is None:
             return None
-        if context.children is not None:
+        if context.policy.archives:
             return None  # its children are read when it is due
         if not _is_alone(obj, rule, facts, facts.ttl) or not _is_identified(context.policy):
             return None
@@ -106,7 +106,7 @@ class Proofs:
             return None
         try:
             namespace, policy = await self.evaluator.namespaces.get(timer.ref.namespace), self.evaluator.policy()
-            if not self._is_signed(proof, timer.ref, rule, policy, namespace):
+            if policy.archives or not self._is_signed(proof, timer.ref, rule, policy, namespace):
                 return None
             if await self.cluster.is_aggregated(rule) or not await self.is_guarded(rule):
                 return None

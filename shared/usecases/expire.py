@@ -116,7 +116,9 @@ class Expiry(DueHandler):
             if self.proofs and isinstance(answer, TimersSet):
                 answer = prove_first(answer, self.proofs.make(evaluation, rule, snapshot.obj))
             answer = self._with_warning(answer, ref, find_deletion(evaluation.decision).facts)
-        if evaluation.decision.reason is Reason.CHILD_NOT_ARCHIVED and fired_at is not None and not self.dry_run:
+        children = evaluation.context.children
+        is_read_again = fired_at is not None or (children is not None and children.is_cut_off)
+        if evaluation.decision.reason is Reason.CHILD_NOT_ARCHIVED and is_read_again and not self.dry_run:
             return _with_first(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.clock.now()), answer)
         if evaluation.decision.reason is not Reason.NOT_ARCHIVED or facts.archiving is None:
             return answer

@@ -86,6 +86,8 @@ class ChildrenFact:
         problem: Which child that is, and why.
         ready_at: When the grace of the last archived child is over; None if no archive is wanted for any.
         moved_by: The child and the archive of that grace.
+        is_cut_off: Whether the object is kept since its children could not all be checked in one attempt: the next
+            attempts go on.
     """
 
     uid: str
@@ -93,3 +95,4 @@ class ChildrenFact:
     problem: str = ""
     ready_at: datetime | None = None
     moved_by: str = ""
+    is_cut_off: bool = False

@@ -1,6 +1,7 @@
 """What the children of a due object wait for: each child is read, and its document is read back."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,9 @@ from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.child_check import CONTINUED_SECONDS
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.owned_lists import ANSWER_SECONDS_MAX
+from shared.messages import Purpose, TimersSet
 from shared.ports import Snapshot
+from shared.usecases.expire import Expiry
 from tests.archives import FakeArchive, FakeArchives, archiving
 from tests.builders import (
     JOB,
@@ -29,7 +32,7 @@ from tests.builders import (
     pod,
     shipped_kinds,
 )
-from tests.fakes import FakeCluster
+from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 
 pytestmark = pytest.mark.anyio
 
@@ -323,6 +326,20 @@ async def test_list_that_takes_longer_than_an_attempt_answers_the_next_one(bench
     assert len(lists) == 3
 
 
+async def test_sweep_sets_a_timer_for_an_object_whose_children_it_could_not_check_in_time(bench):
+    """The next sweep is too late for the answer of its LIST."""
+    kinds = Catalogue((JOB,))
+    expiry = Expiry(bench.cluster, kinds, bench.evaluator, FakeClock(), FakeTelemetry(), dry_run=False)
+    slow_lists(bench, seconds=20)
+    bench.put(child())
+
+    answer = await expiry.act(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO)
+    assert isinstance(answer, TimersSet)
+    assert [one.purpose for one in answer.timers] == [Purpose.EXPIRE]
+    await asyncio.sleep(60)
+    assert await expiry.act(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO) is None  # it waits for the archive
+
+
 async def test_list_of_before_an_object_was_written_does_not_answer(bench):
     """A Workflow that runs again has the same uid, and new Pods."""
     slow_lists(bench, seconds=20)
@@ -346,6 +363,85 @@ async def test_objects_that_have_to_wait_in_a_slow_namespace_share_its_next_list
     await asyncio.sleep(60)
     assert [type(await bench.decide(one)) for one in owners] == [Expire] * len(owners)
     assert len(lists) <= 4
+
+
+async def test_namespace_that_archives_all_has_all_enabled_kinds_looked_at(bench):
+    bench.cluster.put(namespace(archive="main"))
+    bench.policy = archiving(match={"kinds": ["taskruns"]})
+    due = bench.cluster.put(DUE)
+    bench.archive.store(due, JOB, at=LONG_AGO)
+    bench.put(having(child(), "metadata.ownerReferences", [OWNER | {"uid": due["metadata"]["uid"]}]))
+
+    assert "archive main has not acknowledged" in (await kept(bench, due))[1]
+
+
+async def test_list_of_before_does_not_answer_for_an_owner_that_runs(bench):
+    """It may create children without a new version."""
+    late = annotated(job(start=ago(60)), **{"active-deadline": "30s", "on-deadline": "delete"})
+    slow_lists(bench, seconds=8)
+    assert isinstance((await bench.evaluator.evaluate_stop(Snapshot(late, NOW), JOB)).decision, Ignore)
+    bench.put(running())
+    await asyncio.sleep(60)
+
+    assert isinstance((await bench.evaluator.evaluate_stop(Snapshot(late, NOW), JOB)).decision, Ignore)
+
+
+async def test_answer_counts_from_the_beginning_of_its_list(bench):
+    lists = slow_lists(bench, seconds=200)
+    assert isinstance(await bench.decide(), Ignore)
+    await asyncio.sleep(ANSWER_SECONDS_MAX - 3)  # after the 6 s of that attempt
+
+    assert isinstance(await bench.decide(), Ignore)
+    assert len(lists) == 2
+
+
+async def test_outage_is_no_answer_for_the_next_attempt(bench):
+    bench.cluster.fail("list-metadata", TryLaterError("503"))
+    slow_lists(bench, seconds=20)
+    assert isinstance(await bench.decide(), Ignore)
+    await asyncio.sleep(60)
+
+    assert (await kept(bench))[1] == "its children could not all be checked within 6 s"
+
+
+async def test_answer_that_is_there_does_not_wait_for_other_checks(bench):
+    """Although as many as may run in a slow namespace wait for their LIST."""
+    slow_lists(bench, seconds=20)
+    await bench.decide()
+    await asyncio.sleep(20)
+    others = [having(DUE, "metadata", DUE["metadata"] | {"name": f"b{one}", "uid": f"uid-{one}"}) for one in range(2)]
+    waiting = [asyncio.ensure_future(bench.decide(one)) for one in others]
+    await asyncio.sleep(1)
+
+    assert isinstance(await bench.decide(), Expire)
+    await asyncio.gather(*waiting)
+
+
+async def test_namespaces_with_slow_lists_do_not_stop_another(bench):
+    list_page = bench.cluster.list_page
+
+    async def answer(rule, *, namespace="", continue_token="", **options):
+        await asyncio.sleep(0.3 if namespace.startswith("slow") else 0.05)
+        page = await list_page(rule, namespace=namespace, **options)
+        number = int(continue_token or 0) + 1
+        return replace(page, continue_token=str(number) if namespace.startswith("slow") and number < 200 else "")
+
+    bench.cluster.list_page = answer
+
+    def owner(namespace, name):
+        return having(
+            DUE, "metadata", DUE["metadata"] | {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"}
+        )
+
+    async def keep_trying(namespace):
+        for number in range(60):
+            await bench.decide(owner(namespace, f"b{number}"))
+
+    trying = [asyncio.ensure_future(keep_trying(f"slow{number}")) for number in range(6)]
+    for number in range(30):
+        assert isinstance(await bench.decide(owner("quiet", f"b{number}")), Expire)
+        await asyncio.sleep(5)
+    await asyncio.gather(*trying)
 
 
 async def test_child_that_was_stored_with_its_owner_only_counts(bench):

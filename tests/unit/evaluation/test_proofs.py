@@ -13,6 +13,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.proofs import Proofs
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
 from shared.usecases.expire import Expiry
+from tests.archives import archiving
 from tests.builders import (
     JOB,
     POD,
@@ -197,6 +198,16 @@ async def test_object_is_read_if_the_policy_changed(bench):
     bench.policy = PLAIN.with_digest("ba9876543210")
 
     assert await bench.fire(timer) == ["get", "delete"]
+
+
+async def test_object_is_read_if_its_children_may_have_to_be_archived(bench):
+    bench.policy = archiving(match={"kinds": ["pods"]}).with_digest("0123456789ab")
+    assert (await bench.timer()).proof is None
+
+    bench.policy = PLAIN
+    timer = await bench.timer()
+    bench.policy = archiving(match={"kinds": ["pods"]}).with_digest(PLAIN.digest)  # signed by an older release
+    assert (await bench.fire(timer))[0] == "get"
 
 
 async def test_object_is_read_if_the_kind_rule_changed(bench):

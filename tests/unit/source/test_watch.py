@@ -195,6 +195,17 @@ def test_event_carries_the_proof_of_the_decision_if_there_is_a_key(bench):
     assert (proof.resource_version, proof.due_at) == ("1042", later(50))
 
 
+def test_event_carries_no_proof_if_the_policy_has_archives(bench):
+    """`expire` has to look at the children of the object, which this process does not read."""
+    policy = archiving(match={"kinds": ["pods"]}).with_digest("0123456789ab")
+    bench.policies = SimpleNamespace(policy=lambda: policy)
+    bench.settings = Settings(TTL_PROOF_KEY="k" * 32)
+    bench.server.watches["jobs"] = [[changed(DONE), None]]
+    (event, *_) = bench.run().broker.events
+
+    assert parse_proof(event) is None
+
+
 def test_event_of_an_object_with_an_owner_carries_no_proof(bench):
     bench.settings = Settings(TTL_PROOF_KEY="k" * 32)
     bench.server.watches["jobs"] = [[changed(owned_by(DONE, "CronJob")), None]]
