@@ -15,7 +15,7 @@ KNOWN_MAX = 100_000
 
 
 class UnstoredTimers:
-    """The timers whose last attempt to store them failed.
+    """The timers whose last attempt to store them failed, so that the end of a process can say so.
 
     Attributes:
         reason: Why the last attempt of any timer failed; empty if none did.

@@ -67,6 +67,8 @@ async def check_unacknowledged(
 ) -> Finding:
     """Look up the objects that finished first, and report the first one that is not acknowledged.
 
+    Such an object is kept until its archive acknowledges it.
+
     Args:
         cluster: The cluster, with the operator's credentials.
         kinds: The enabled kinds.

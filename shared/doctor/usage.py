@@ -1,4 +1,8 @@
-"""Check the deletion of unused Secrets and ConfigMaps: the rights to list all carriers, and the rules of the policy."""
+"""Check the deletion of unused Secrets and ConfigMaps.
+
+The checks are of the guards, if a policy rule has unused objects deleted; of the rights to list all carriers; and of
+the rules of the policy.
+"""
 
 import asyncio
 from collections import defaultdict

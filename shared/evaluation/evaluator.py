@@ -2,8 +2,7 @@
 
 These facts are the namespace if it may matter, the owner if it may keep the object, the rank if a rule keeps the
 newest objects, the object from which a TTL may be inherited, the archive if one is wanted, and the children of a due
-object if the policy has archives. If a fact cannot be
-read, the object is kept, and the reason names the fact.
+object if the policy has archives. If a fact cannot be read, the object is kept, and the reason names the fact.
 """
 
 import asyncio

@@ -60,7 +60,10 @@ def _fields(context: Context, rule: KindRule) -> Iterator[RankedBy]:
 
 
 def _rank_by(by: RankedBy, obj: Any, rule: KindRule, context: Context, kinds: Catalogue) -> RankedObject | None:
-    """How the object is counted for one field of a policy rule; None if it is not."""
+    """How the object is counted for one field of a policy rule; None if it is not.
+
+    It is evaluated as if its owner had finished, and whatever its rank turns out to be.
+    """
     ref, known = ref_of(obj), replace(context, owner_unfinished=False, counted=WITHIN_COUNT, pressure=NO_PRESSURE)
     if by == "keepLast":
         return find_ranked(ref, *evaluate(obj, rule, replace(known, newer=None)))

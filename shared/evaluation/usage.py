@@ -33,6 +33,9 @@ _PROBLEMS_SHOWN = 3
 class _CarrierList:
     """One LIST of a pass.
 
+    A kind whose objects refer only to their own namespace may be listed in several namespaces, one LIST each. Then the
+    pass has a result for each of these namespaces: a LIST that fails in one of them is no problem of another.
+
     Attributes:
         kind: The kind.
         namespace: The only namespace that is listed; empty for all.

@@ -123,7 +123,7 @@ async def _report_end(
     write_event: WriteEvent | None,
     telemetry: Telemetry,
 ) -> None:
-    """Write an Event about the end of a sweep of all kinds.
+    """Write an Event about the end of a sweep of all kinds, so that a sweep with nothing to do is visible.
 
     Args:
         step: The last step, with the counts of all steps, and all kinds that the sweep could not list.

@@ -234,7 +234,7 @@ class Metrics(UsageMetrics, SafeguardMetrics, JournalMetrics, SweepMetrics):
 
 
 class _MeasuredPublisher:
-    """Counts each event and passes it on.
+    """Counts each event by its type and by whether the Broker accepted it, and passes it on.
 
     Args:
         publisher: The publisher that receives each event.

@@ -134,6 +134,8 @@ def _reject_file(path: object) -> NoReturn:
 def new_file(path: Path, *, force: bool, source: Path | None = None) -> Iterator[Path]:
     """Create a file under another name, and give it its name after the block; after an error, delete it.
 
+    So a file is complete as soon as it has its name.
+
     Args:
         path: Its name.
         force: Whether to replace a file of this name.

@@ -1,4 +1,7 @@
-"""What one reader of the page may list, and sees of what they ask for."""
+"""What one reader of the page may list, and sees of what they ask for.
+
+A reader is the operator who started `ui`, or any user whom the API server knows.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -30,7 +30,7 @@ def _check_fields(patch: dict[str, Any]) -> dict[str, Any]:
 
 
 MergePatch = Annotated[dict[str, Any], Field(min_length=1), AfterValidator(_check_fields)]
-"""A JSON merge patch of the parts of an object that a rule may change."""
+"""A JSON merge patch of the parts of an object that a rule may change: to stop it, or to create it suspended."""
 
 
 class StopException(RuleModel):

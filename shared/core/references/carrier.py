@@ -26,7 +26,7 @@ Each kind has one YAML file, in `shared/references/`. To add a kind, add a file.
         selector: selector           #   the key of a label selector in the mapping, which counts if there is no name
         reader: sidecar              #   in place of all others but path and to: the value is a container, see
                                      #   `sidecars`; azure: it is a CSI volume, or the parameters of a StorageClass, see
-                                     #   `azure_volumes`
+                                     #   `reading`
     complete: true                   # no other field refers to Secrets or ConfigMaps. If left out, a name that stands
                                      # as a word anywhere in the object counts, as in an object of an unknown kind
     refersToNone: why                # instead of podSpecs, fields and complete: objects of the kind are not read at all

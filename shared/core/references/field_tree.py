@@ -39,7 +39,15 @@ POD_SPEC_FIELDS = (
         for one in ("dataSource", "dataSourceRef")
     ),
 )
-"""The paths start at the PodSpec."""
+"""The fields of a PodSpec that name Secrets and ConfigMaps; the paths start at the PodSpec.
+
+They are those of `VisitPodSecretNames` and `VisitPodConfigmapNames` in Kubernetes' `pkg/api/v1/pod/util.go`, and
+`cinder.secretRef`, which those leave out. An optional reference counts as well. `serviceAccountName` is no field here:
+all Secrets that a ServiceAccount names count as used, whether or not a Pod has that ServiceAccount.
+
+Beside them are what a k8s-sidecar container selects, the Secret of an inline volume of Azure, and the data source of an
+ephemeral volume.
+"""
 
 
 @dataclass(slots=True)

@@ -30,6 +30,11 @@ _PARTS_MIN = 3
 def _read_azure_volume(origin: Origin, volume: Any, keys: Keys) -> Iterator[Reference]:
     """The references by a volume to the Secret with the key of its storage account. Total.
 
+    Azure's CSI drivers for files and blobs make the name of the Secret from the name of the account: see
+    azurefile-csi-driver `pkg/azurefile/azurefile.go` and blob-csi-driver `pkg/blob/blob.go`. The account is the
+    attribute `storageAccount`, or the second part of the volumeHandle `GROUP#ACCOUNT#SHARE#...`. The drivers do not
+    distinguish upper and lower case in the names of attributes. A name in `secretName` is a mention: see `mentions`.
+
     Args:
         origin: The object that has the volume.
         volume: The CSI volume, or the parameters of a StorageClass; a text is a volumeHandle.
@@ -52,6 +57,12 @@ def _read_azure_volume(origin: Origin, volume: Any, keys: Keys) -> Iterator[Refe
 
 
 def _read_namespaces(given: Any, parts: list[str], home: str) -> Iterable[str]:
+    """The namespaces of the Secret.
+
+    For an inline volume, that is the namespace of the Pod. Else it is the attribute `secretNamespace`, and for some
+    requests the fifth or sixth part of the volumeHandle. Without the attribute, it may be the namespace of the claim,
+    that of the Pod, or `default`, so any namespace counts.
+    """
     if home != ANY:
         return (home,)
     if not isinstance(given, str) or not given:

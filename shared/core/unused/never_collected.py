@@ -15,7 +15,7 @@ from shared.core.unused.unused_reasons import UnusedReason as Reason
 
 @dataclass(frozen=True, slots=True)
 class NameReader:
-    """A controller or a tool that reads objects by their names.
+    """A controller or a tool that reads objects by names which no other object has.
 
     Attributes:
         reader: What it is called.

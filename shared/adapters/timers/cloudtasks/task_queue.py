@@ -210,7 +210,7 @@ class TaskQueue:
 
 
 async def check_until_answered(queue: TaskQueue) -> None:
-    """Check the queue, again and again until Cloud Tasks answers.
+    """Check the queue at the start of a process, again and again until Cloud Tasks answers.
 
     Raises:
         TtlError: There is no such queue, or the right to read it is missing.

@@ -259,6 +259,8 @@ async def _ending_when_cancelled(work: Coroutine[Any, Any, None]) -> None:
 async def contents_of(connection: NatsConnection, key: KeySubjects) -> list[StreamMessage]:
     """Return the newest schedule of a key, if it has one, and all its fired messages.
 
+    They are read from the server that leads the stream, or that still believes so.
+
     The schedule is read first: if it fires in the meantime, it is among the fired messages. nats-server finds the last
     message of a filter at once, and so the first one of a subject without wildcards. For the first message of a filter
     with wildcards, it goes through the stream: 7 ms with 100,000 timers, seen in 2.15.2.
