@@ -103,11 +103,13 @@ def expanded_texts(container: Mapping[str, Any], home: str) -> dict[str, Any]:
         lifecycle, with None for each text that does not change; without a field of which no text changes.
     """
     given = variables_of(container)
+    if not given:
+        return {}
     texts = {field: container[field] for field in _EXPANDED if field in container}
     handlers = {path: get_in(container, ".".join((*path, "exec", "command"))) for path in _HANDLERS}
     literals = [one.get("value") for one in given]
     every = (one for field in (literals, *texts.values(), *handlers.values()) for one in _listed(field))
-    if not given or not any("$" in one for one in every if isinstance(one, str)):
+    if not any("$" in one for one in every if isinstance(one, str)):
         return {}
     variables = Variables(given, home)
     found: dict[str, Any] = {}
