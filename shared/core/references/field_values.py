@@ -54,7 +54,8 @@ class Origin:
         path, what = format_path(keys), expected or f"a reference to {' or '.join(kinds)}"
         problem = f"{path}: expected {what}, got {quote(value)}"
         for kind in kinds:
-            yield Reference(kind, self._within(namespace), ANY, path, self.source, problem=problem)
+            place = self._within(namespace)
+            yield Reference(kind, place, ANY, path, self.source, problem=problem, is_field=self.by_rule)
 
     def _within(self, place: str) -> str:
         """The namespaces of which a field that cannot be read makes it unknown what is used.

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from shared.core.references.carrier import Carrier
+from shared.core.references.object_limits import TEMPLATES_OF_ONE_MAX
 from shared.core.references.reading import read_references
 from shared.core.references.reference import TargetKind
 from shared.core.references.reference_index import ReferenceIndex
@@ -71,6 +72,16 @@ def test_problem_of_a_field_that_crosses_namespaces_is_about_every_namespace():
     assert problems(carrying("v1", "PersistentVolume", ("spec.rbd.secretRef", 7), namespace="")) == {"Secret */*"}
     gateway = carrying("gateway.networking.k8s.io/v1", "Gateway", ("spec.listeners", "all"))
     assert problems(gateway) == {"Secret */*", "ConfigMap */*"}
+
+
+@pytest.mark.parametrize("templates", [5, TEMPLATES_OF_ONE_MAX + 1])
+def test_field_that_crosses_namespaces_is_about_every_namespace_however_many_templates_come_before(templates):
+    refs = [{"name": f"x{number}-${{y}}"} for number in range(templates)]
+    gateway = carrying(
+        "gateway.networking.k8s.io/v1", "Gateway", ("spec.listeners", [{"tls": {"certificateRefs": refs}}, "all"])
+    )
+
+    assert problems(gateway) >= {"Secret */*", "ConfigMap */*"}
 
 
 def test_problem_names_the_field_and_its_value():
