@@ -118,8 +118,9 @@ class Archival(TimerHandler):
         pause = self.writer.pauses.begin(ref.uid, version, finished_at=finished_at, now=now)
         if pause is None:
             return None
-        # If the clock of the timer engine has reached the end of the pause, the timer would fire at once.
-        due_at = max(pause.until, engine_now(fired_at, now=now) + (pause.until - now))
+        # If the clock of the timer engine has reached the end of the pause, the timer would fire at once. `engine_now`
+        # is not before `now`, so the timer is not due before the pause ends.
+        due_at = engine_now(fired_at, now=now) + (pause.until - now)
         self._record(Verdict.TIMER_SET, ref, HandlingReason.ARCHIVED_OFTEN, due_at=due_at)
         if pause.versions >= REPORTED_FROM:
             report = Report.of(ref, *describe_pause(pause), at=now)
