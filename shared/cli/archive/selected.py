@@ -175,7 +175,7 @@ def select(
 
 
 def report_none(source: ArchiveSource, selected: Selected) -> None:
-    """Say that nothing is selected.
+    """Say that nothing is selected, in which namespace, and how to select all of them.
 
     Raises:
         TtlError: The kind has no rule, and may be a typing error.
@@ -188,5 +188,6 @@ def report_none(source: ArchiveSource, selected: Selected) -> None:
         raise TtlError(f"archive {source.name} has no such object; {kind.problem}")
     what = "object of this name" if selection.name else "object"
     what += " that finished since then" if selection.since else ""
-    place = f" in namespace {selected.namespace}" if selected.namespace else ""
+    is_one_namespace = bool(selected.namespace) and selection.namespaces != ("",)
+    place = f" in namespace {selected.namespace}; to look in all namespaces, set -A" if is_one_namespace else ""
     inform(printable(f"archive {source.name} has no {'such ' if kind else ''}{what}{place}"))

@@ -75,7 +75,7 @@ def test_ls_prints_an_empty_list(ls: Ls, archive: ListedArchive) -> None:
     assert (other.exit_code, json.loads(other.stdout)) == (0, [])
     assert other.stderr == (
         f"{UNCHECKED}note: archive main: cluster prod.0a1b2c3d; the id of this cluster is unknown\n"
-        "archive main has no object in namespace ci\n"
+        "archive main has no object in namespace ci; to look in all namespaces, set -A\n"
     )
 
 

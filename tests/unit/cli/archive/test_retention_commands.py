@@ -230,6 +230,21 @@ def test_prune_needs_no_cluster_and_deletes_of_all(run: Run, dated: ListedArchiv
     assert names(dated) == {"new", "newer"}
 
 
+def test_verify_names_the_namespace_in_which_it_found_no_document(run: Run, store: Callable[..., Path]) -> None:
+    store(job(namespace="ci"))
+
+    for words, what in (((), "object"), (("job",), "such object"), (("job/build-42",), "such object of this name")):
+        result = run("verify", *words)
+        assert (result.exit_code, result.stdout) == (0, "")
+        message = f"archive main has no {what} in namespace default; to look in all namespaces, set -A"
+        assert result.stderr.splitlines()[-1] == message
+    of_no_namespace = run("verify", "certificatesigningrequests")
+    assert of_no_namespace.stderr.splitlines()[-1] == "archive main has no such object"
+    everywhere = run("verify", "-A", "--since", "1d")
+    assert everywhere.stderr.splitlines()[-1] == "archive main has no object that finished since then"
+    assert run("verify", "-A").stdout == "1 document verified, 0 damaged\n"
+
+
 def test_prune_says_that_an_archive_is_empty(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "open_destination", lambda *_: ListedArchive())
     result = run("prune", "--yes", keep="7d")
