@@ -67,12 +67,13 @@ class HandlingReason(StrEnum):
     Nothing. If it lasts, `kubectl ttl doctor` checks the connection; the log line names the error.
     """
     ARCHIVED_OFTEN = "archived-often"
-    """The object has changed since it was sent to its archive. The present version is archived after a pause: 2 seconds
-    after the first version, then twice as long each time, at least the time from the finish to the version before, and
-    10 minutes at the most. Until then the object is not deleted.
+    """A client has written the object since a version of it was sent to its archive. After a pause, the version that is
+    present then is archived. Until then the object is not deleted. The pause is 2 seconds after the first version, and
+    twice as long after each further one. It is at least as long as the time from the finish to the version before it,
+    and at most 10 minutes.
 
-    Nothing, if it ends within an hour. Else `kubectl get KIND NAME -o yaml --show-managed-fields` names the clients
-    that write the object.
+    Nothing, if it ends within an hour. Else find the client that keeps writing the object, and have it stop:
+    `kubectl get KIND NAME -o yaml --show-managed-fields` has each client, and the time of its last change.
     """
     JITTER = "jitter"
     """A sweep found the object overdue, and the policy rule has a `jitter`. The object is deleted within that time.
@@ -131,9 +132,9 @@ class EventReason(StrEnum):
     ARCHIVED_OFTEN = "ArchivedOften"
     """The object.
 
-    The object is still written after its finish, and 8 or more versions of it were sent to its archive. The version
-    that is present after a pause, of 10 minutes at the most, is stored; until then the object is not deleted. An Event
-    of the journal.
+    A client keeps writing the object after its finish: 8 or more versions of it were sent to its archive, and another
+    one waits. After a pause of 10 minutes at the most, the version that is present then is archived. Until then the
+    object is not deleted. To find the client, see the reason `archived-often`. An Event of the journal.
     """
     INVALID_ARCHIVE = "InvalidArchive"
     """The object, or its Namespace.
