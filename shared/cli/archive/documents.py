@@ -20,7 +20,7 @@ from shared.core.objects import format_instant, get_text, list_mappings, printab
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
 from shared.ports.archive import Archive, SignedArchive, Stored
-from shared.usecases.archives.search import Chosen
+from shared.usecases.archives.search import ArchiveSelection, Chosen, list_selected
 
 CHILDREN_BYTES_MAX = 256 * 1024 * 1024
 """Maximum number of bytes of the children of one object that a command has in memory at once."""
@@ -78,7 +78,7 @@ async def read_chosen(archive: Archive, chosen: Chosen) -> tuple[Chosen, Documen
         TtlError: It cannot be read, all documents of the version are damaged, or several are not and differ, so that
             one may be forged. If they are signed, none is: then the first is read, and a note names the others.
     """
-    is_signed = isinstance(archive, SignedArchive) and archive.is_signed
+    is_signed = _is_signed(archive)
     damaged: list[DamagedDocumentError] = []
     good: tuple[Stored, Document] | None = None
     documents = (chosen.stored, *chosen.twins)
@@ -134,19 +134,21 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
     """Read the children that were archived with an object.
 
     Raises:
-        TtlError: One of them cannot be read or is none, or there are too many, or they are too large.
+        TtlError: One of them cannot be read or is none, or there are too many, or they are too large. Or the archive
+            has another undamaged document of the same version of a child, so that one may be forged.
     """
-    keys = document.record.children
-    if len(keys) > CHILDREN_MAX:
-        raise TtlError(f"expected at most {CHILDREN_MAX} children, got {len(keys)}: restore them one by one")
-    children, size = [], 0
-    for path in keys:
+    paths = document.record.children
+    if len(paths) > CHILDREN_MAX:
+        raise TtlError(f"expected at most {CHILDREN_MAX} children, got {len(paths)}: restore them one by one")
+    children, keys, size = [], [], 0
+    for path in paths:
         try:
             key = parse_key(path)
         except ValueError as error:
             raise DamagedDocumentError(f"archive {source.name}: {parent.path} is damaged: {error}") from None
         child = await _read(source.archive, key)
         children.append(child)
+        keys.append(key)
         size = _check_size(size + len(child.text))
         if (key.cluster, key.namespace) != (parent.cluster, parent.namespace):
             raise DamagedDocumentError(f"archive {source.name}: {key.path} is not a child of {parent.path}")
@@ -157,7 +159,48 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
         if not owners & family:
             problem = f"{ref_of(child.obj)} is not a child of {parent.path}"
             raise DamagedDocumentError(f"archive {source.name}: {problem}")
+    if not _is_signed(source.archive):  # a signed document is not forged
+        await _check_rivals(source, keys)
     return children
+
+
+async def _check_rivals(source: ArchiveSource, keys: Sequence[ArchiveKey]) -> None:
+    """Check that the archive has no other document of the same version; the record of an owner names only one.
+
+    Another writer chooses the day in the key, so all days of the kinds in the namespace are listed.
+
+    Raises:
+        DamagedDocumentError: It has one that is not damaged.
+    """
+    wanted = {key.version: key for key in keys}
+    kinds = {(key.group, key.kind) for key in keys}
+    found: dict[tuple[str, ...], list[Stored]] = {}
+    for cluster, namespace in {(key.cluster, key.namespace) for key in keys}:
+        selection = ArchiveSelection(cluster, [namespace], lambda *kind: kind in kinds)
+        async for page in list_selected(source.archive, selection):
+            for one in page:
+                if one.key.version in wanted:
+                    found.setdefault(one.key.version, []).append(one)
+    for version, documents in found.items():
+        key = wanted[version]
+        others = [one for one in documents if one.key.digest != key.digest]
+        good = [one for one in others[:OTHERS_READ_MAX] if await _is_readable(source.archive, one.key)]
+        if good or len(others) > OTHERS_READ_MAX:
+            own = [one.location for one in documents if one.key.digest == key.digest]
+            rivals = describe_rivals(key, [*own, *(one.location for one in good or others)])
+            raise DamagedDocumentError(f"archive {source.name}: {rivals}; or restore the object without --children")
+
+
+def _is_signed(archive: Archive) -> bool:
+    return isinstance(archive, SignedArchive) and archive.is_signed
+
+
+async def _is_readable(archive: Archive, key: ArchiveKey) -> bool:
+    try:
+        await _read(archive, key)
+    except (AbsentDocumentError, DamagedDocumentError):
+        return False
+    return True
 
 
 def _check_size(size: int) -> int:

@@ -199,6 +199,27 @@ def test_get_prints_none_of_two_documents_of_one_version_unless_one_is_named(
     assert get("job/build-42", "--digest", "0" * 63).exit_code == 2
 
 
+@pytest.mark.parametrize("at", [NOW, NOW - timedelta(days=2)])
+def test_get_prints_no_child_of_which_another_document_of_the_same_version_exists(
+    get: Get, archive: ListedArchive, at: datetime
+) -> None:
+    """A writer to the archive can also change the record of the owner, so that it names the forged child."""
+    child = owned_by(job()["metadata"]["uid"])
+    forged = archive.add(having(child, "spec.hostPID", True), at=at)
+    archive.add(job(), children=(forged.key.path,))
+    assert get("job/build-42", "--children").exit_code == 0
+
+    ours = archive.add(child, at=ago(60))
+    result = get("job/build-42", "--children")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert ours.location in result.stderr
+    assert forged.location in result.stderr
+    assert get("job/build-42").exit_code == 0
+
+    archive.documents[ours.key] = archive.documents[forged.key]  # damaged: it has another digest
+    assert get("job/build-42", "--children").exit_code == 0
+
+
 def test_get_prints_a_document_that_is_stored_under_two_days(get: Get, archive: ListedArchive) -> None:
     archive.add(job(), at=ago(60))
     archive.add(job(), at=NOW - timedelta(days=2))
