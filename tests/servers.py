@@ -11,9 +11,8 @@ from typing import TypeVar
 import pytest
 
 from shared.devserver.real_servers import RealServer, real_server
-from shared.devserver.s3_server import S3Server, s3_server
 from tests.required import required_assets
-from tests.s3_servers import required_s3_program
+from tests.s3_servers import S3Server, required_s3_program, s3_server
 
 CONTROLLERS = ("job-controller", "garbage-collector-controller", "clusterrole-aggregation-controller")
 """Those of the shared API server. A Job that a test finishes by itself has a `managedBy` of its own."""

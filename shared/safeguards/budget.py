@@ -188,10 +188,6 @@ class Budget:
         for bucket in self._buckets(namespace, now):
             bucket.give_back()
 
-    def count_waiting(self) -> int:
-        """Count the objects with a slot."""
-        return len(self._waiting)
-
     def _wait(self, uid: str, namespace: str, buckets: list[Bucket], now: float) -> Later:
         slot = _find_slot(buckets, now)
         if slot.at >= now + self._horizon or not self._has_place(now):

@@ -29,8 +29,8 @@ from shared.adapters.archive.codec import compress
 from shared.adapters.archive.open_archive import open_archive
 from shared.core.archive.document import Document, Record, canonical, digest_of
 from shared.core.archive.layout import ArchiveKey, prefix_of
-from shared.devserver.s3_server import S3Server, find_s3_server, s3_server
 from tests.builders import FIXTURES, not_none, read_yaml
+from tests.s3_servers import S3Server, find_s3_server, s3_server
 
 WRITERS = 32
 TURNS = 4

@@ -19,9 +19,9 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
 from shared.devserver.real_servers import RealServer
-from shared.devserver.s3_server import S3Server
 from shared.ports import Cluster
 from tests.contract.definitions import DEFINITIONS, Crds
+from tests.s3_servers import S3Server
 from tests.servers import shared_api_server, shared_s3_server
 from tests.store_cluster import StoreCluster
 

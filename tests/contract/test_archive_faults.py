@@ -23,12 +23,11 @@ from shared.adapters.archive.folder import FolderStore
 from shared.core.archive.destination import parse_destination
 from shared.core.archive.layout import log_path
 from shared.devserver.ports import free_port
-from shared.devserver.s3_server import S3Server, s3_server
 from shared.errors import AbsentDocumentError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from tests.builders import not_none
 from tests.contract.archives import make
 from tests.proc import send
-from tests.s3_servers import required_s3_program
+from tests.s3_servers import S3Server, required_s3_program, s3_server
 from tests.volumes import mounted
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from shared.devserver.s3_server import s3_server
 from tests.builders import ROOT
 from tests.crash.killed_archival import FILES
-from tests.s3_servers import required_s3_program
+from tests.s3_servers import required_s3_program, s3_server
 
 pytestmark = pytest.mark.anyio
 

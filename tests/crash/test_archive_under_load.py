@@ -20,7 +20,6 @@ from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import JOBS
 from shared.devserver.apiserver.store import Store
 from shared.devserver.apiserver.versions import WriteOptions, copied
-from shared.devserver.s3_server import s3_server
 from shared.errors import PermanentError
 from shared.evaluation import archive_check
 from shared.evaluation.children import Children
@@ -35,7 +34,7 @@ from tests.archives import opened_archives
 from tests.builders import JOB, not_none, shipped_kinds
 from tests.fakes import FakeTelemetry
 from tests.proc import send
-from tests.s3_servers import required_s3_program
+from tests.s3_servers import required_s3_program, s3_server
 from tests.store_cluster import StoreCluster
 from tests.volumes import mounted
 

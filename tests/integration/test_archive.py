@@ -21,11 +21,10 @@ from shared.adapters.archive.open_archive import open_archive
 from shared.core.archive.document import Document, canonical, digest_of
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
 from shared.core.objects import parse_instant
-from shared.devserver.s3_server import S3Server, s3_server
 from tests.builders import not_none
 from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_run import Cluster
-from tests.s3_servers import required_s3_program
+from tests.s3_servers import S3Server, required_s3_program, s3_server
 from tests.servers import shared_s3_server, shared_server  # noqa: F401 - a fixture
 
 Start = Callable[..., Run]

@@ -1,5 +1,8 @@
 """The components of `usage`: its rights, its tick, its guard, and the warning about announced deletions."""
 
+from collections import defaultdict
+from typing import Any
+
 import pytest
 import yaml
 
@@ -7,15 +10,41 @@ from shared.adapters.config.carrier_files import read_carriers
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import TICK
 from shared.core.objects import ANNOUNCED_LABEL
+from shared.core.references.carriers import Carriers
 from shared.core.references.reading import read_references
 from shared.installation.usage_guard import usage_guards
-from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE, carrier_rights, object_rights
+from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE
 from shared.standalone.triggers import read_triggers
 from shared.usecases.usage import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
 from tests.manifests.test_kinds import environment, mounts
 from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, rights_of, rules_of
 from tests.references import EXISTING
+
+BUILT_IN_GROUPS = (
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+)
+"""The API groups of Kubernetes itself; a new version may have new kinds in them."""
 
 USAGE = ("policy", "usage", "usage-guard", "usage-warning", "usage-all-kinds")
 
@@ -24,9 +53,23 @@ def documents(path):
     return list(yaml.safe_load_all((KNATIVE / "components" / path).read_text()))
 
 
+OBJECT_RIGHTS = [{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": [*OBJECT_VERBS]}]
+
+
+def carrier_rights(carriers: Carriers) -> list[dict[str, Any]]:
+    """The RBAC rules for what is listed."""
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    for one in carriers.carriers:
+        if one.refers_to_none is None and one.group not in BUILT_IN_GROUPS:
+            kinds[one.group].add(one.plural)
+    every = {"apiGroups": [*BUILT_IN_GROUPS], "resources": ["*"], "verbs": ["list"]}
+    named = [{"apiGroups": [group], "resources": sorted(kinds[group]), "verbs": ["list"]} for group in sorted(kinds)]
+    return [every, *named]
+
+
 def test_rights_of_the_component_equal_those_of_the_code():
     of_objects, of_carriers = documents("usage-rights/rbac.yaml")
-    assert of_objects["rules"] == object_rights()
+    assert of_objects["rules"] == OBJECT_RIGHTS
     assert of_carriers["rules"] == carrier_rights(read_carriers())
 
 
@@ -58,7 +101,7 @@ def test_rights_by_namespace_leave_only_reads_in_the_cluster(account, components
     state = {("", "configmaps", "get")}
     assert granted - rights_of(objects, account) == of_objects - state
     role = of_kind(objects, "ClusterRole")[OBJECTS_ROLE]
-    assert role["rules"] == object_rights()
+    assert role["rules"] == OBJECT_RIGHTS
 
 
 def test_schedule_equals_the_default_interval():

@@ -58,7 +58,7 @@ def test_budget_never_exceeds_its_rates_and_lets_every_object_pass(everywhere, p
         assert_held([at for at, _ in through], everywhere)
     for namespace in "abc" if per_namespace else "":
         assert_held([at for at, where in through if where == namespace], per_namespace)
-    assert budget.count_waiting() == 0
+    assert len(budget._waiting) == 0
 
 
 @given(rates, st.none() | rates, arrivals)
@@ -100,5 +100,5 @@ def test_budget_with_few_slots_lets_every_object_pass_by_sweeps(waiting_max):
     left = [f"uid-{number}" for number in range(40)]
     for now in range(400):
         left = [uid for uid in left if budget.ask(uid, "a", float(now)) is not None]
-        assert budget.count_waiting() <= waiting_max
+        assert len(budget._waiting) <= waiting_max
     assert left == []

@@ -167,7 +167,7 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
 async def _check_rivals(source: ArchiveSource, keys: Sequence[ArchiveKey]) -> None:
     """Check that the archive has no other document of the same version; the record of an owner names only one.
 
-    Another writer chooses the day in the key, so all days of the kinds in the namespace are listed.
+    Another writer can put any day into the key, so all days of the kinds in the namespace are listed.
 
     Raises:
         DamagedDocumentError: It has one that is not damaged.
