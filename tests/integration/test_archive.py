@@ -28,6 +28,7 @@ from tests.s3_servers import S3Server, required_s3_program, s3_server
 from tests.servers import shared_s3_server, shared_server  # noqa: F401 - a fixture
 
 Start = Callable[..., Run]
+ANNOTATION = "ttlafterfinished.dev/"
 GRACE_SECONDS = 3
 SOON_SECONDS = 20.0
 
@@ -56,6 +57,13 @@ class Archiving(Cluster):
         self.create_job(name, annotations=ours)
         self.finish_pods_of(name)
         return self.job(name)
+
+    def finish_pod(self, name: str, **metadata: Any) -> Any:
+        """Create a Pod that has just finished."""
+        spec = {"containers": [{"name": "main", "image": "example.com/work:1"}]}
+        self.api.call("POST", self.pods, {"metadata": {"name": name, **metadata}, "spec": spec})
+        self.end_pod(name)
+        return self.api.get(f"{self.pods}/{name}")
 
     def pods_of(self, job: str) -> Any:
         selector = f"labelSelector=batch.kubernetes.io/job-name={job}"
@@ -355,8 +363,11 @@ def test_metrics_and_options_of_the_settings_are_read(cluster, start_run, monkey
     assert document.record.cluster_id == uid
 
 
-def test_job_waits_until_the_pods_that_its_deletion_takes_along_are_archived(cluster, start_run, s3):
-    """Rule 1 archives Pods, rule 2 deletes Jobs. There is no bucket at first."""
+def test_owner_waits_until_the_pods_that_its_deletion_takes_along_are_archived(cluster, start_run, s3):
+    """Rule 1 archives Pods, rule 2 deletes Jobs. There is no bucket at first.
+
+    A Pod may own Pods, too, which its kind rule does not say: so does the driver of Spark.
+    """
     bucket = cluster.namespace
     url = s3.url("present", "pods").replace("s3://present/", f"s3://{bucket}/")
     cluster.policy.write_text(
@@ -369,7 +380,11 @@ def test_job_waits_until_the_pods_that_its_deletion_takes_along_are_archived(clu
     run = start_run("--policy", str(cluster.policy), "--kinds", "jobs,pods", "--sweep-interval", "5s", "-v")
     cluster.finish("taken")
     (pod,) = cluster.pods_of("taken")
+    driver = cluster.finish_pod("driver", annotations={ANNOTATION + "ttl": "1s", ANNOTATION + "archive": "false"})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": driver["metadata"]["uid"]}
+    executor = cluster.finish_pod("executor", ownerReferences=[owner])
     cluster.api.wait("the decision", lambda: re.search(r'kept .*/taken".*reason=child-not-archived', run.text))
+    cluster.api.wait("the other decision", lambda: re.search(r'kept .*/driver".*reason=child-not-archived', run.text))
     cluster.api.wait("an attempt to archive", lambda: "NoSuchBucket" in run.text)
     assert cluster.job("taken") is not None
     assert cluster.pods_of("taken") == [pod]
@@ -377,9 +392,11 @@ def test_job_waits_until_the_pods_that_its_deletion_takes_along_are_archived(clu
     (s3.root / bucket).mkdir()
     cluster.folder = s3.root / bucket / "pods"
     cluster.await_gone("taken", 60)
-    ((key, document),) = cluster.stored(pod["metadata"]["name"])
-    assert key.uid == pod["metadata"]["uid"]
-    assert datetime.now(UTC) >= document.record.archived_at + timedelta(seconds=3)
+    cluster.api.wait("the deletion of the driver", lambda: cluster.api.get(f"{cluster.pods}/driver") is None, 60)
+    for one in (pod, executor):
+        ((key, document),) = cluster.stored(one["metadata"]["name"])
+        assert key.uid == one["metadata"]["uid"]
+        assert datetime.now(UTC) >= document.record.archived_at + timedelta(seconds=3)
 
 
 def test_hold_on_a_pod_keeps_its_job(cluster, start_run):

@@ -46,26 +46,30 @@ class Cluster:
         ours = {f"ttlafterfinished.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
         self.api.call("PATCH", f"{self.jobs}/{job}", {"metadata": {"annotations": ours}})
 
+    def end_pod(self, name: str) -> None:
+        """End a Pod as a kubelet does."""
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": now(), "finishedAt": now()}
+        status = {
+            "phase": "Succeeded",
+            "startTime": now(),
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "example.com/work:1",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": ended},
+                }
+            ],
+        }
+        self.api.call("PATCH", f"{self.pods}/{name}/status", {"status": status})
+
     def finish_pods_of(self, job: str) -> None:
         """End the Job's Pods as a kubelet does, and wait until the Job controller has finished the Job."""
         selector = f"{self.pods}?labelSelector=batch.kubernetes.io/job-name%3D{job}"
         for pod in self.api.wait(f"a Pod of {job}", lambda: self.api.call("GET", selector)["items"]):
-            ended = {"exitCode": 0, "reason": "Completed", "startedAt": now(), "finishedAt": now()}
-            status = {
-                "phase": "Succeeded",
-                "startTime": now(),
-                "containerStatuses": [
-                    {
-                        "name": "main",
-                        "image": "example.com/work:1",
-                        "imageID": "",
-                        "ready": False,
-                        "restartCount": 0,
-                        "state": {"terminated": ended},
-                    }
-                ],
-            }
-            self.api.call("PATCH", f"{self.pods}/{pod['metadata']['name']}/status", {"status": status})
+            self.end_pod(pod["metadata"]["name"])
         self.api.wait(f"the end of {job}", lambda: self.job(job) is None or finish_time(self.job(job)))
 
     def pass_due_time(self, ttl: int) -> None:
