@@ -319,7 +319,7 @@ async def test_flood_of_refused_requests_is_one_log_line(served, caplog, monkeyp
 
 
 CI = [f".ci/{one.name}" for one in sorted((ROOT / ".ci").iterdir()) if "functions_framework.aio" in one.read_text()]
-STARTED_IN = ["Dockerfile", "docs/explanation/operations.md", *CI]
+STARTED_IN = ["Dockerfile", "CONTRIBUTING.md", *CI]
 
 
 @pytest.mark.parametrize("name", STARTED_IN)
