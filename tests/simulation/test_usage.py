@@ -73,7 +73,7 @@ def test_every_event_of_usage_occurs_in_some_seed(worlds):
     ],
 )
 def test_race_window_of_a_deletion_has_the_documented_length(worlds, calm, windows, ages_of_pods):
-    """The p50, the p99 and the most; docs/explanation/unused.md names these numbers, which each seed repeats."""
+    """The p50, the p99 and the most, of which docs/explanation/unused.md names the most of each load."""
     mine = [world for world in worlds if world.calm is calm]
     for name, most in (("windows", windows), ("ages_of_pods", ages_of_pods)):
         found = sorted(seconds for world in mine for seconds in getattr(world, name) if seconds)
