@@ -264,7 +264,7 @@ class KindWatch:
         try:
             await send_traced(self.send, event)
         except TtlError as error:
-            self.telemetry.problem("event lost until the next sweep", event=event.id, error=str(error))
+            self.telemetry.problem("event dropped; the next sweep handles its object", event=event.id, error=str(error))
             if isinstance(error, TryLaterError):  # after a permanent error, a sweep would fail in the same way
                 self._gap.set()
 

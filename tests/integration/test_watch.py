@@ -232,7 +232,7 @@ def test_refused_event_is_reported_and_the_others_are_sent(pods, sink, start_wat
     pods.create_finished("poison", ttl="1h")
     pods.create_finished("sound", ttl="1h")
     pods.api.wait("the sound one", lambda: "sound" in sink.message())
-    pods.api.wait("the word", lambda: "event lost until the next sweep" in run.text)
+    pods.api.wait("the word", lambda: "event dropped; the next sweep handles its object" in run.text)
 
     assert "refused dev.knative.apiserver.resource.update with 400" in run.text
     assert len([event for event in sink.offered if event.extensions.get("name") == "poison"]) == 1

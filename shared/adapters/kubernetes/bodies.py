@@ -44,7 +44,7 @@ _P = TypeVar("_P")
 
 
 class PathKind(Protocol):
-    """What the path of a kind is made of: a KindRule, or any other."""
+    """A kind with the fields that its URL path needs, such as a KindRule."""
 
     @property
     def api_version(self) -> str:

@@ -120,12 +120,12 @@ class LargePages:
 
     @asynccontextmanager
     async def turn(self, kind: str) -> AsyncIterator[bool]:
-        """Wait for the turn of a kind if its last page was large.
+        """Wait for the lock on large pages if the last page of a kind was large.
 
-        The turn ends with the block, or after `TURN_SECONDS`.
+        The lock is released at the end of the block, or after `TURN_SECONDS`.
 
         Yields:
-            Whether this is a turn; False if the kind's last page was not large.
+            Whether the kind holds the lock; False if its last page was not large.
         """
         if kind not in self._kinds:
             yield False

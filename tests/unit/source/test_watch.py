@@ -371,7 +371,7 @@ def test_lost_event_requests_a_sweep(bench):
     bench.broker.event_errors = [TryLaterError("503")]
     bench.run(HOUR)
 
-    assert bench.problems() == ["event lost until the next sweep"]
+    assert bench.problems() == ["event dropped; the next sweep handles its object"]
     assert len(bench.broker.sweeps) == 2
 
 
@@ -380,7 +380,7 @@ def test_permanently_refused_event_is_reported_without_a_sweep(bench):
     bench.broker.event_errors = [PermanentError("400")]
     bench.run(HOUR)
 
-    assert bench.problems() == ["event lost until the next sweep"]
+    assert bench.problems() == ["event dropped; the next sweep handles its object"]
     assert len(bench.broker.sweeps) == 1
 
 

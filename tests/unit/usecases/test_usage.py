@@ -374,7 +374,7 @@ async def test_missing_right_to_patch_costs_one_patch_and_one_problem(bench):
         bench.cluster.fail("patch", error, on=f"one-{number}")
     await bench.tick()
     assert bench.cluster.counted()["patch"] == 2
-    assert [name for name, _ in bench.telemetry.problems] == ["usage passed the rest of a namespace over"]
+    assert [name for name, _ in bench.telemetry.problems] == ["usage skipped the other objects of a namespace"]
     assert [one for one in bench.telemetry.verdicts() if one[0] == "failed"] == [("failed", "ForbiddenError")]
     assert bench.annotations("web")
 
