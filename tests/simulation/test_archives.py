@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(480)  # a machine that does other work takes se
 
 SEEDS = int(os.getenv("SIM_SEEDS", "30"))
 CHUNKS = 10
-MUTANT_SEEDS = 80
+MUTANT_SEEDS = 400
 
 
 @pytest.mark.timeout(max(240, 4 * SEEDS))

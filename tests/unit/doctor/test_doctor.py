@@ -599,6 +599,7 @@ def test_versions_that_differ_warn():
 def test_needed_rights_follow_from_the_kind():
     assert needs_of("schedule", (JOB,)) == frozenset()
     assert needs_of("sweep", (JOB,)) == {
+        Right("batch", "jobs", "get"),
         Right("batch", "jobs", "list"),
         Right("batch", "jobs", "delete"),
         Right("", "pods", "get"),  # its children
