@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 
 NAME_CHARACTERS_MAX = 500
 """Characters of a name in a message: a sweep's id, or a field of a reference. The API server's names are shorter."""

@@ -16,7 +16,7 @@ import yaml
 from shared.adapters.config.kind_files import read_rule_files
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, format_instant
+from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=30)

@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any
 
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.facts import Audited
-from shared.core.forecast import Forecast
+from shared.core.decision.facts import Audited
+from shared.core.decision.forecast import Forecast
 from shared.core.kinds.native_ttl import TtlSourceKind
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.devserver.apiserver import Resource, Store
 from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
 from shared.devserver.apiserver.versions import copied

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
 from shared.core.policy.limits import Limits
+from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards

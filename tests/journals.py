@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from shared.adapters.kubernetes.journal import EventJournal, JournalLimits
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import ForbiddenError
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import Cluster, EventReason, JournalEntry, Refusal, Report

@@ -9,7 +9,7 @@ from shared.adapters.archive.probe import ProbeResult
 from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.layout import LAYOUT, ArchiveKey
-from shared.core.objects import get_text
+from shared.core.values.objects import get_text
 from shared.errors import AbsentDocumentError, TtlError
 from shared.ports.archive import Stored, StoredFile
 from tests.builders import NOW

@@ -16,7 +16,7 @@ from shared.adapters.archive import webhook
 from shared.adapters.events import answers, publisher
 from shared.adapters.events.cloudevents import Event, event_of, to_http
 from shared.adapters.timers.cloudtasks import task_form
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from shared.messages import Message
 from shared.standalone import broker
 from tests.reference.asyncapi import document

@@ -16,11 +16,11 @@ from shared.adapters.kubernetes.refusals import GoneError, raise_for
 from shared.adapters.kubernetes.server_time import ServerTime
 from shared.adapters.kubernetes.usage_lists import discover_listable
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.devserver.apiserver import DeleteOptions, Query, Resource, StatusError, Store, WriteOptions
 from shared.devserver.apiserver.discovery import AGGREGATED as DISCOVERY_TYPE
 from shared.devserver.apiserver.discovery import discover

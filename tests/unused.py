@@ -6,9 +6,8 @@ from functools import cache
 from typing import Any
 
 from shared.adapters.config.policy_file import parse_policy
+from shared.core.decision.namespaces import Namespace, namespace_of
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace, namespace_of
-from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, ObjectRef, format_instant, parse_instant
 from shared.core.policy.policy import Policy
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import Reference, TargetKind
@@ -24,6 +23,7 @@ from shared.core.unused.field_writes import (
     hash_foreign_writes,
 )
 from shared.core.unused.passes import Observation, Pass
+from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, ObjectRef, format_instant, parse_instant
 from tests.builders import LONG_AGO, NOW, ago, annotated, having, namespace, shipped_kinds
 
 DAY = 86_400

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from shared.core.objects import printable, quote
+from shared.core.values.objects import printable, quote
 from shared.errors import PermanentError, TryLaterError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.once import Once
 from shared.bootstrap.process import Process
 from shared.bootstrap.timer_engine import TimerEngine
-from shared.core.timing import sweep_ahead
+from shared.core.values.timing import sweep_ahead
 from shared.evaluation.archive_identity import IdentifiedArchives
 from shared.evaluation.children import Children
 from shared.evaluation.cluster_id import ClusterIdentity

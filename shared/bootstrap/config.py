@@ -12,7 +12,7 @@ from shared.adapters.config.settings import Settings, SettingsError
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.scope import Scope
+from shared.core.values.scope import Scope
 from shared.ports import Archives, Clock, Cluster, Publisher, Telemetry, Timers
 from shared.safeguards.state_schema import HOME
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 from shared.adapters.config.settings import Settings
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.ports import Cluster, EventLevel
 
 SWEPT_PAUSE_SECONDS = 10.0

@@ -17,7 +17,7 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
-from shared.core.timing import horizon
+from shared.core.values.timing import horizon
 from shared.errors import TryLaterError
 from shared.messages import Proof, TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers

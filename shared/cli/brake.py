@@ -12,7 +12,7 @@ from shared.cli.input.options import Options, cluster_options, namespace_option,
 from shared.cli.input.target import connected
 from shared.cli.output.messages import warn
 from shared.cli.output.width import echo
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.errors import TryLaterError, TtlError
 from shared.installation.defaults import HOME, LEASE, RUN
 from shared.installation.leader import Leader

@@ -26,8 +26,8 @@ from shared.cli.output.messages import inform
 from shared.cli.output.plural import plural
 from shared.cli.output.width import wrap_labelled
 from shared.cli.usage.findings import find_usage_kind
-from shared.core.objects import format_instant, printable
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import format_instant, printable
 from shared.errors import TtlError
 from shared.ports import JournalAction
 

@@ -21,7 +21,7 @@ from shared.cli.objects.explanation_printer import ExplanationPrinter
 from shared.cli.objects.offline_stream import OfflineStream, read_namespaces
 from shared.cli.objects.preview import no_cyclic_collection
 from shared.cli.output.messages import inform, show_count, show_progress
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 
 
 def _instant(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:

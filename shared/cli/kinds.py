@@ -22,7 +22,7 @@ from shared.cli.manifests import manifests
 from shared.cli.output.width import echo, terminal_width, wrap
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 
 _COLUMNS = {"NAME": 50, "VERSIONS": 17, "OPT-IN": 6, "FINISHED BY": 40, "ITS OWN TTL": 40, "RULE": 50}
 """Each column with the most characters of its cells; names are never cut."""

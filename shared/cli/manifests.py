@@ -12,7 +12,7 @@ from shared.adapters.config.kind_files import RuleFile, as_catalogue
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, kinds_dir_option, known_rules, namespace_option
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.installation.defaults import HOME
 from shared.installation.guards import guards
 from shared.installation.kind_manifests import Manifest, component_of, deadline_deletes, identity_of, join

@@ -50,7 +50,7 @@ from shared.cli.usage.planned import (
     print_planned,
     warn_about_planned,
 )
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.errors import TtlError
 
 TOO_MANY = 3

@@ -44,8 +44,8 @@ from shared.cli.input.options import (
 from shared.cli.input.target import connected, is_absent, name_served
 from shared.cli.output.messages import inform
 from shared.cli.timers.place import make_path_of_run
-from shared.core.objects import printable
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import printable
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE, RUN
 from shared.installation.leader import read_leader

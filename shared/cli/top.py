@@ -31,7 +31,7 @@ from shared.cli.output.tables import output_console
 from shared.cli.planning.due_rows import By
 from shared.cli.planning.piles import Pile, count_piles, pile_table, piles_as_json
 from shared.cli.planning.plan_preview import NamedKinds, read_preview
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 
 TOP_INTERVAL_SECONDS_MIN = 1.0
 """The shortest time between two reads: each lists all objects of the kinds."""

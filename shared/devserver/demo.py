@@ -26,7 +26,7 @@ from shared.bootstrap.config import read_config
 from shared.core.archive.cluster import ArchiveCluster
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import format_instant, get_text
+from shared.core.values.objects import format_instant, get_text
 from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store

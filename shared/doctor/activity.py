@@ -8,9 +8,9 @@ import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.core.objects import get_in, get_text, parse_instant
-from shared.core.scope import parse_scope
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import get_in, get_text, parse_instant
+from shared.core.values.scope import parse_scope
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.installation.defaults import LEASE
 from shared.installation.inventory import Inventory, Listed

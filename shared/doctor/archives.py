@@ -21,14 +21,14 @@ from shared.core.archive.cluster import HOME_OF_ID
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import digest_of
 from shared.core.archive.layout import ArchiveKey, prefix_of
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
+from shared.core.decision.reasons import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ref_of
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
-from shared.core.reasons import Reason
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import ref_of
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.server import SKEW_MAX
 from shared.errors import ForbiddenError, OtherArchiveError, PermanentError, TryLaterError, TtlError

@@ -8,8 +8,8 @@ from datetime import datetime
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.state_configmap import read_contents
-from shared.core.objects import get_in, get_text, parse_instant
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import get_in, get_text, parse_instant
 from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_safeguards, check_sweep
 from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.installation.place import Place
 
 _DETAIL_CHARACTERS_MAX = 300

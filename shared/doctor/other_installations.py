@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shared.core.objects import get_text
+from shared.core.values.objects import get_text
 from shared.doctor.findings import Finding, unknown, warn
 from shared.installation.inventory import OURS, name_of, read_list
 from shared.installation.place import Place

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, list_mappings
+from shared.core.values.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.guard_status import GuardState, read_guard

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import ForbiddenError, TtlError
 from shared.installation.inventory import Inventory, Obj, environment_of, name_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.adapters.clock import SERVER_AHEAD_MAX
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, list_mappings
+from shared.core.values.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import AbsentKindError, TtlError
 from shared.evaluation.served import list_unserved

@@ -13,7 +13,7 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_address import NatsAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.metadata_only import METADATA
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, Obj, path_of

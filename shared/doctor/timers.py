@@ -7,7 +7,7 @@ from typing import Any
 from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_address import CloudTasksAddress, NatsAddress, TimersAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.timer_engines import check_cloud_tasks, check_nats, check_sqlite
 from shared.doctor.workloads import is_ready, pods_of

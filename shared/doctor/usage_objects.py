@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.namespaces import Namespace
+from shared.core.decision.namespaces import Namespace
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import USAGE_KINDS

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.workloads import describe_trouble, failing, is_ready
 from shared.installation.inventory import Inventory, Obj, environment_of, name_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Level, fail, ok, warn
 from shared.installation.inventory import Inventory, Obj, labels_of, name_of
 from shared.installation.place import Place

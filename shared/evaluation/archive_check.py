@@ -15,12 +15,12 @@ from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.layout import ArchiveKey
 from shared.core.archive.wanted import find_archiving
-from shared.core.case import Case
-from shared.core.facts import Context
-from shared.core.finish import finish_of
+from shared.core.decision.case import Case
+from shared.core.decision.facts import Context
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_annotations
 from shared.core.policy.archives import ArchiveDestination
+from shared.core.values.objects import get_annotations
 from shared.errors import AbsentDocumentError, PermanentError, TryLaterError, TtlError
 from shared.ports import Archive, Archives, ConfirmingArchive, Stored
 

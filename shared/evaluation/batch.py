@@ -18,14 +18,14 @@ from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
-from shared.core.decide import Context, Decision, Reason, decide
-from shared.core.finish import Finish
+from shared.core.decision.decide import Context, Decision, Reason, decide
+from shared.core.decision.finish import Finish
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, get_controller
 from shared.core.policy.policy import Policy
 from shared.core.ttl.inherited import InheritedFact
+from shared.core.values.objects import ObjectRef, get_controller
 from shared.errors import PermanentError
 from shared.evaluation.batch_groups import BatchGroups, LoopDecisions
 from shared.evaluation.decision_loop import FindFact, decide_with

@@ -7,10 +7,16 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from shared.core.capacity import BEYOND_COUNT, FULL_PRESSURE, NO_PRESSURE, WITHIN_COUNT, QuotaPressure, QuotaUsage
-from shared.core.decide import Context, Decision, Expire, Facts, Ignore, Reason
-from shared.core.objects import ObjectRef
-from shared.core.ranks import (
+from shared.core.decision.capacity import (
+    BEYOND_COUNT,
+    FULL_PRESSURE,
+    NO_PRESSURE,
+    WITHIN_COUNT,
+    QuotaPressure,
+    QuotaUsage,
+)
+from shared.core.decision.decide import Context, Decision, Expire, Facts, Ignore, Reason
+from shared.core.decision.ranks import (
     Leaving,
     RankedObject,
     RankGroup,
@@ -20,6 +26,7 @@ from shared.core.ranks import (
     find_ranked,
     is_kept,
 )
+from shared.core.values.objects import ObjectRef
 from shared.errors import PermanentError
 from shared.evaluation.quotas import KnownQuotas
 

@@ -17,15 +17,15 @@ from typing import Any
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
 from shared.core.archive.wanted import find_archiving
-from shared.core.case import Case
-from shared.core.facts import Context, Reason
-from shared.core.finish import finish_of
+from shared.core.decision.case import Case
+from shared.core.decision.facts import Context, Reason
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import ChildKind, KindRule
-from shared.core.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.ruling import add
+from shared.core.values.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.children import CHILDREN_MAX, ChildPage, Children

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import ChildKind, KindRule
-from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.owned_lists import Name, Owned, OwnedLists, list_pages
 from shared.ports import Cluster, Snapshot, Unreadable
@@ -41,8 +41,8 @@ class ChildPage:
     Attributes:
         rule: The rule of their kind.
         children: The objects as they are now; never many more than a page of a LIST has.
-        unreadable: Children that exceed the limits of `shared.core.jsontext`; also an object whose owners cannot be
-            read, since it may be a child.
+        unreadable: Children that exceed the limits of `shared.core.values.jsontext`; also an object whose owners cannot
+            be read, since it may be a child.
     """
 
     rule: KindRule

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from shared.core.archive.decide_archive import ArchiveDecision
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Context, Decision, Expire, Reason
-from shared.core.finish import Finish
+from shared.core.decision.decide import Context, Decision, Expire, Reason
+from shared.core.decision.finish import Finish
 from shared.core.kinds.rule import KindRule
 from shared.errors import PermanentError
 from shared.ports import Snapshot

@@ -12,16 +12,16 @@ from datetime import timedelta
 from typing import Any, Generic
 
 from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
-from shared.core.capacity import QuotaPressure
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
-from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide, may_expire
-from shared.core.facts import NOTHING_KNOWN, UNREAD_CHILDREN
-from shared.core.finish import finish_of
+from shared.core.decision.capacity import QuotaPressure
+from shared.core.decision.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide, may_expire
+from shared.core.decision.facts import NOTHING_KNOWN, UNREAD_CHILDREN
+from shared.core.decision.finish import finish_of
+from shared.core.decision.ranks import RankedObject
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_controller, get_text
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.ranks import RankedObject
+from shared.core.values.objects import get_controller, get_text
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.child_check import ChildCheck

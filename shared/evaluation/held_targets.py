@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from shared.core.objects import ref_of
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import TargetNames, name_targets
 from shared.core.unused.generations import Generations
+from shared.core.values.objects import ref_of
 from shared.errors import PermanentError
 from shared.ports import ListableKinds, Target, TargetPage, Unreadable
 

@@ -10,8 +10,8 @@ from datetime import datetime
 
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.deadlines.mark import STOPS_MAX, Mark
-from shared.core.decide import Ignore
-from shared.core.facts import Reason
+from shared.core.decision.decide import Ignore
+from shared.core.decision.facts import Reason
 
 OBJECTS_MAX = 10_000
 """Objects that are remembered; the one that was stopped the longest ago is forgotten first."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from shared.core.namespaces import NAMESPACES, Namespace, namespace_of, plain_namespace
+from shared.core.decision.namespaces import NAMESPACES, Namespace, namespace_of, plain_namespace
 from shared.errors import PermanentError
 from shared.ports import Cluster, Telemetry
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text, list_mappings, ref_of
+from shared.core.values.objects import ObjectRef, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Cluster, Page, Unreadable
 

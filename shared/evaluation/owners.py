@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.core.facts import Context
-from shared.core.finish import finish_of
+from shared.core.decision.facts import Context
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_controller
+from shared.core.values.objects import ObjectRef, get_controller
 from shared.errors import AbsentKindError, PermanentError
 from shared.evaluation.served import find_served
 from shared.ports import Cluster, Snapshot

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, get_text, list_mappings, ref_of
+from shared.core.values.objects import get_in, get_text, list_mappings, ref_of
 from shared.errors import ForbiddenError, MissingLogError, PermanentError, UnreachableLogError
 from shared.ports import Cluster
 

@@ -17,15 +17,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from shared import __version__
-from shared.core.decide import Context, Decision, Expire, Ignore, Reason, find_wait
-from shared.core.facts import Facts
-from shared.core.finish import Finish
+from shared.core.decision.decide import Context, Decision, Expire, Ignore, Reason, find_wait
+from shared.core.decision.facts import Facts
+from shared.core.decision.finish import Finish
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, get_controller, get_in, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.inherited import find_ttl_source
 from shared.core.ttl.ttl import Ttl
+from shared.core.values.objects import ObjectRef, get_controller, get_in, get_text, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluation, Evaluator
 from shared.messages import Proof, Timer

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.core.capacity import RESOURCE_QUOTAS, QuotaUsage, usages_of
+from shared.core.decision.capacity import RESOURCE_QUOTAS, QuotaUsage, usages_of
 from shared.core.kinds.rule import KindRule
 from shared.errors import PermanentError
 from shared.ports import Cluster, Telemetry

@@ -1,4 +1,4 @@
-"""Read the ranks of objects: the objects of a group are listed, and counted by `shared.core.ranks`."""
+"""Read the ranks of objects: the objects of a group are listed, and counted by `shared.core.decision.ranks`."""
 
 import asyncio
 import sys
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from shared.core.capacity import (
+from shared.core.decision.capacity import (
     BEYOND_COUNT,
     FULL_PRESSURE,
     NO_PRESSURE,
@@ -16,13 +16,9 @@ from shared.core.capacity import (
     QuotaPressure,
     QuotaUsage,
 )
-from shared.core.evaluate import evaluate
-from shared.core.facts import Context, Reason
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_controller, get_in, ref_of
-from shared.core.policy.policy import Policy
-from shared.core.ranks import (
+from shared.core.decision.evaluate import evaluate
+from shared.core.decision.facts import Context, Reason
+from shared.core.decision.ranks import (
     Leaving,
     RankedBy,
     RankedObject,
@@ -33,6 +29,10 @@ from shared.core.ranks import (
     find_ranked,
     is_kept,
 )
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
+from shared.core.policy.policy import Policy
+from shared.core.values.objects import get_controller, get_in, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.owners import Owners, with_owner
 from shared.evaluation.ttl_sources import TtlSources

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.core.objects import get_in, get_text
 from shared.core.references.carriers import Carriers
 from shared.core.references.reading import ReferenceReader
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
@@ -18,6 +17,7 @@ from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames
 from shared.core.unused.generations import Generations, UsedGenerations
 from shared.core.unused.passes import Observation, Pass
+from shared.core.values.objects import get_in, get_text
 from shared.errors import TryLaterError, TtlError
 from shared.evaluation.held_targets import HeldTargets
 from shared.evaluation.turns import Turns

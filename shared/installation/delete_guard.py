@@ -13,7 +13,7 @@ from shared.core.deadlines.deadline import DEADLINES, ON_DEADLINE, Stage
 from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import list_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, GUARD_PREFIX
+from shared.core.values.objects import ANNOTATION_DOMAIN, GUARD_PREFIX
 from shared.installation.kind_manifests import label_of
 from shared.installation.rbac import STOPPERS, WRITERS
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, get_text
+from shared.core.values.objects import get_in, get_text
 from shared.errors import AbsentKindError, TtlError
 from shared.installation.delete_guard import VERSION, guard, guard_name, usernames
 from shared.installation.inventory import Obj

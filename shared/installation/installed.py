@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from shared.adapters.config.settings import SettingsError
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import get_text
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.values.objects import get_text
 from shared.errors import TtlError
 from shared.installation.inventory import OURS, PARTS, Inventory, name_of, read_inventory, read_list
 from shared.installation.mounted import READ, find_settings, most_used, parse_settings, read_catalogue, read_policy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.errors import AbsentKindError, ForbiddenError, TtlError
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shared.core.objects import get_text
+from shared.core.values.objects import get_text
 
 TESTED = ((1, 34), (1, 35), (1, 36), (1, 37))
 """As (major, minor), the oldest first: `make verify` runs the smoke tests on a real API server of each."""

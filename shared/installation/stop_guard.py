@@ -14,7 +14,7 @@ from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import SET_BY_SERVER, both, is_merged, is_same_beside, is_same_but, list_of
 from shared.core.kinds.deadline_rule import ACTIONS, DeadlineRule
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, STOP_GUARD_PREFIX
+from shared.core.values.objects import ANNOTATION_DOMAIN, STOP_GUARD_PREFIX
 from shared.installation.delete_guard import Guarded, binds, kept, known_shape, make_guard
 from shared.installation.kind_manifests import label_of
 from shared.installation.rbac import STOPPERS

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.core.objects import get_in, get_text, parse_instant
+from shared.core.values.objects import get_in, get_text, parse_instant
 from shared.installation.inventory import Obj
 from shared.ports import EventReason
 

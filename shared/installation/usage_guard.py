@@ -16,7 +16,6 @@ from typing import Any
 
 from shared.core.kinds.cel_text import SET_BY_SERVER, both, is_same_beside, list_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.unused.field_writes import (
     ANNOUNCEMENT_MANAGER,
@@ -38,6 +37,7 @@ from shared.core.unused.never_collected import (
     SERVICE_ACCOUNT_NAME,
     SYSTEM_NAMESPACES,
 )
+from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL
 from shared.installation.delete_guard import Guarded, binds, guard_name, kept, make_guard
 from shared.installation.kind_manifests import Manifest, label_of
 from shared.installation.rbac import WRITERS

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.message_fields import Instant, Name, identified_ref
 from shared.messages.message import Message
 from shared.messages.timers import Timer

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.message_fields import Instant
 from shared.messages.message import Message
 

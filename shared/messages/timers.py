@@ -11,8 +11,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import ObjectRef
-from shared.core.traceparent import find_traceparent
+from shared.core.values.objects import ObjectRef
+from shared.core.values.traceparent import find_traceparent
 from shared.message_fields import Instant, Name, identified_ref
 from shared.messages.message import Message
 

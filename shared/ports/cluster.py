@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.values.objects import ObjectRef, ref_of
 
 EventLevel = Literal["Normal", "Warning"]
 """The type of a Kubernetes Event."""
@@ -45,7 +45,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that exceeds the limits of `shared.core.jsontext`: it is kept.
+    """An object that exceeds the limits of `shared.core.values.jsontext`: it is kept.
 
     Attributes:
         ref: Its identity, as far as it can be read.

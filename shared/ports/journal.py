@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import PermanentError
 from shared.messages import Message
 from shared.ports.cluster import EventLevel

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
-from shared.core.decide import Reason
-from shared.core.facts import Audited
-from shared.core.forecast import Forecast
+from shared.core.decision.decide import Reason
+from shared.core.decision.facts import Audited
+from shared.core.decision.forecast import Forecast
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports.cluster import EventLevel
 from shared.ports.journal import JournalResult, Refusal, Report

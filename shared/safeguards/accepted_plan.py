@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
-from shared.core.objects import format_instant, get_in, get_text, parse_instant, printable
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
+from shared.core.values.objects import format_instant, get_in, get_text, parse_instant, printable
 from shared.safeguards.state_schema import Data, compact, read_json
 
 ACCEPTED_PLAN = "accepted-plan"

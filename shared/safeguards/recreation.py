@@ -17,8 +17,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.core.objects import ObjectRef, get_text
 from shared.core.policy.limits import RecreationLimits
+from shared.core.values.objects import ObjectRef, get_text
 from shared.safeguards.state_schema import NAMES, PROCESS_AHEAD_MAX, Data, compact, read_json
 
 NAMES_MAX = 10_000

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.core.policy.limits import Limits
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import ObjectRef, get_controller, ref_of
 from shared.errors import PermanentError
 from shared.safeguards.breaker import Breaker, CountObjects, KeptNames
 from shared.safeguards.budget import Budget

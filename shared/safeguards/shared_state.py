@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.core.archive.identity import KnownArchive
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports import Clock, EventReason, State, Telemetry, WriteEvent
 from shared.safeguards.recreation import NAMES_MAX

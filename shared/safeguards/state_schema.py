@@ -25,8 +25,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from shared.core.archive.identity import KnownArchive
-from shared.core.jsontext import parse_json
-from shared.core.objects import format_instant, get_text, parse_instant, printable
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import format_instant, get_text, parse_instant, printable
 
 HOME = "ttl-after-finished"
 """The namespace of an installation, unless TTL_NAMESPACE names another."""

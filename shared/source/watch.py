@@ -21,9 +21,9 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_lines import WatchEvent
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
-from shared.core.decide import Context, Decision, Ignore, Reason, decide
+from shared.core.decision.decide import Context, Decision, Ignore, Reason, decide
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, ref_of
+from shared.core.values.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.decision_loop import Decide, DecisionT
 from shared.evaluation.evaluator import Evaluation, Evaluator

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.objects import format_instant, get_in, get_text
-from shared.core.scope import Scope
+from shared.core.values.objects import format_instant, get_in, get_text
+from shared.core.values.scope import Scope
 from shared.errors import ConflictError, TryLaterError, TtlError
 from shared.ports import Clock
 

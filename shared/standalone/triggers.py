@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from shared.adapters.config.yaml_text import describe_error
-from shared.core.objects import quote
+from shared.core.values.objects import quote
 from shared.errors import TtlError
 
 DIALECTS = ("exact", "prefix", "suffix", "all", "any", "not")

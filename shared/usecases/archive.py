@@ -7,10 +7,10 @@ from typing import ClassVar
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import Record
-from shared.core.decide import Context, Ignore, Reason, decide
-from shared.core.evaluate import evaluate
+from shared.core.decision.decide import Context, Ignore, Reason, decide
+from shared.core.decision.evaluate import evaluate
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, parse_instant
+from shared.core.values.objects import get_text, parse_instant
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet

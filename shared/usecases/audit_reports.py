@@ -12,8 +12,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from shared.core.facts import Audited
-from shared.core.objects import ObjectRef
+from shared.core.decision.facts import Audited
+from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import SweepStep
 from shared.ports import Clock, Telemetry, Verdict

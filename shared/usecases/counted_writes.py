@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, get_text, ref_of
+from shared.core.values.objects import get_in, get_text, ref_of
 from shared.errors import ConflictError, PermanentError
 from shared.ports import Cluster, Propagation, Snapshot
 from shared.safeguards.safeguards import Delayed, Denied, Safeguards

@@ -13,10 +13,10 @@ from typing import Any
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.gate import find_propagation
 from shared.core.deadlines.decide_stop import Stop
-from shared.core.decide import Expire, Ignore, Wait
-from shared.core.facts import Facts, Reason
+from shared.core.decision.decide import Expire, Ignore, Wait
+from shared.core.decision.facts import Facts, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import OutdatedError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectDeleted, TimersSet

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.deadlines.run import is_merged
-from shared.core.decide import Ignore, Reason, Wait
+from shared.core.decision.decide import Ignore, Reason, Wait
 from shared.core.kinds.rule import KindRule
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluation

@@ -7,12 +7,12 @@ from typing import Any
 
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, Mark, mark_annotations
-from shared.core.decide import Decision, Reason
-from shared.core.facts import Facts
+from shared.core.decision.decide import Decision, Reason
+from shared.core.decision.facts import Facts
 from shared.core.kinds.deadline_rule import Action, StopRule
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, format_instant, get_annotations, ref_of
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, format_instant, get_annotations, ref_of
 from shared.messages import ObjectStopped
 from shared.ports import EventReason
 from shared.usecases.expire_reports import ObjectEvent

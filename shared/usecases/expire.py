@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
-from shared.core.decide import Decision, Expire, Reason, Wait, find_deletion
-from shared.core.facts import Facts
+from shared.core.decision.decide import Decision, Expire, Reason, Wait, find_deletion
+from shared.core.decision.facts import Facts
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import OutdatedError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluation
 from shared.evaluation.proofs import Proofs

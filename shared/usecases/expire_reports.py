@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from shared.core.deadlines.decide_stop import Stop
-from shared.core.decide import Decision, Expire, Facts, Reason
+from shared.core.decision.decide import Decision, Expire, Facts, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_in, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
+from shared.core.values.objects import ObjectRef, get_in, ref_of
 from shared.messages import ObjectDeleted
 from shared.ports import EventLevel, EventReason
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from shared.core.decide import Ignore, Reason, Wait, find_deletion
+from shared.core.decision.decide import Ignore, Reason, Wait, find_deletion
 from shared.core.kinds.rule import KindRule
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectWarned, Purpose, TimersSet

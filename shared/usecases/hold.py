@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
 from shared.core.ttl.edits import Edit, hold
+from shared.core.values.objects import ObjectRef
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot
 

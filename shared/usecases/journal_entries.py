@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from shared.core.objects import format_instant
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import format_instant
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import EventLevel, EventReason, JournalAction, JournalEntry, Refusal, Report
 

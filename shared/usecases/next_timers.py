@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain
 
-from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
-from shared.core.facts import Facts
-from shared.core.objects import ObjectRef
-from shared.core.timing import backoff_seconds, jitter_of, jittered
+from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait
+from shared.core.decision.facts import Facts
+from shared.core.values.objects import ObjectRef
+from shared.core.values.timing import backoff_seconds, jitter_of, jittered
 from shared.messages import ATTEMPTS_COUNTED_MAX, Proof, Purpose, Timer, TimersSet
 from shared.ports import Snapshot
 

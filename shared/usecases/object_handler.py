@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
-from shared.core.facts import Facts, audited_of
+from shared.core.decision.facts import Facts, audited_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluator
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, Purpose, TimersSet

@@ -8,12 +8,12 @@ from shared.core.archive.decide_archive import ToArchive, decide_archive, may_ar
 from shared.core.deadlines.deadline import DEADLINES
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
 from shared.core.deadlines.run import find_clock_start
-from shared.core.decide import Context, Decision, Ignore, Reason, Wait, decide
+from shared.core.decision.decide import Context, Decision, Ignore, Reason, Wait, decide
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, get_annotations, list_mappings, parse_instant, quote, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.values.objects import ObjectRef, get_annotations, list_mappings, parse_instant, quote, ref_of
 from shared.errors import EventError
 from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Verdict

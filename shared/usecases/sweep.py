@@ -14,14 +14,14 @@ from functools import partial
 from typing import cast
 
 from shared.core.archive.decide_archive import ToArchive
-from shared.core.facts import audited_of
-from shared.core.finish import finish_of
-from shared.core.forecast import Forecast
+from shared.core.decision.facts import audited_of
+from shared.core.decision.finish import finish_of
+from shared.core.decision.forecast import Forecast
+from shared.core.decision.reasons import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
-from shared.core.reasons import Reason
-from shared.core.timing import sweep_ahead
+from shared.core.values.objects import ObjectRef
+from shared.core.values.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served

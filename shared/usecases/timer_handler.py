@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.core.archive.gate import CHILD_REASONS, find_propagation
-from shared.core.decide import Ignore, Wait
+from shared.core.decision.decide import Ignore, Wait
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.evaluation.served import find_served

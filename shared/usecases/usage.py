@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from shared.core.objects import get_in, parse_instant, ref_of
 from shared.core.references.reference import TargetKind
 from shared.core.unused.collected_namespaces import collected_by
+from shared.core.values.objects import get_in, parse_instant, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.turns import Turns
 from shared.evaluation.usage import HeldTargets, Target, UsageFound, UsageReader

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from tests.benchmarks.cluster import BenchmarkError
 from tests.benchmarks.lateness import percentile
 

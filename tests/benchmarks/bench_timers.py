@@ -22,7 +22,7 @@ from typing import Any
 import uvloop
 
 from shared.adapters.clock import SystemClock
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import Message, Purpose, Timer
 from shared.ports import DurableTimers
 from tests.benchmarks.timers_delivery import measure_delivery, running_engine

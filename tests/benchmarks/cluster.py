@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from shared.adapters.clock import SystemClock
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.devserver.real_servers import RealServer
 
 NAMESPACE = "bench"

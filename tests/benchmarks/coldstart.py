@@ -26,7 +26,7 @@ import aiohttp
 from aiohttp import web
 
 from shared.adapters.events.cloudevents import TICK, Event, event_of, to_http
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.devserver.ports import free_port
 from shared.messages import Purpose, Timer, TimersSet
 from tests.benchmarks.bench_timers import FAR_AWAY

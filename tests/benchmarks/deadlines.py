@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared.core.objects import get_in, parse_instant
+from shared.core.values.objects import get_in, parse_instant
 from tests.benchmarks import peer
 from tests.benchmarks.cluster import JOBS, BenchmarkError, Cluster, for_each, job, now, sleep_until
 from tests.benchmarks.drain import run_command

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.decide import Context, Reason, decide
-from shared.core.namespaces import plain_namespace
+from shared.core.decision.decide import Context, Reason, decide
+from shared.core.decision.namespaces import plain_namespace
 from shared.core.policy.policy import Policy
 from tests.builders import JOB, NOW, POD, ago, ended, job, pod
 

@@ -32,7 +32,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from tests.benchmarks import peer
 from tests.benchmarks.cluster import BenchmarkError, Cluster, sleep_until
 from tests.benchmarks.drain import WARM_UP, bare_command, in_turn, run_command

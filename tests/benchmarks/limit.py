@@ -23,7 +23,7 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from tests.benchmarks.cluster import JOBS, now
 
 CONNECTIONS = 64

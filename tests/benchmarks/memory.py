@@ -148,7 +148,7 @@ async def _measure(case: str) -> dict[str, Any]:
 
 def _scan() -> dict[str, float]:
     """Megabytes a second of parsing a page of Jobs, and measuring it in times of that."""
-    from shared.core.jsontext import check_json  # noqa: PLC0415 - so that this runs on versions without it
+    from shared.core.values.jsontext import check_json  # noqa: PLC0415 - so that this runs on versions without it
 
     body = json.dumps({"items": [_objects("jobs")] * 500}).encode()
     parse, check = (min(_time(one, body) for _ in range(ROUNDS)) for one in (json.loads, check_json))

@@ -20,7 +20,7 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_address import parse_timers_address
 from shared.adapters.events.publisher import HttpPublisher
 from shared.bootstrap.timer_engine import build_timers
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import Purpose, Timer
 from shared.ports import DurableTimers, Publisher
 from tests.benchmarks.lateness import percentile

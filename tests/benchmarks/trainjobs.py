@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.devserver.real_servers import find_assets, real_server
 from tests.benchmarks.cluster import (
     MERGE_PATCH,

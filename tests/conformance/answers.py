@@ -3,9 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.decision.namespaces import Namespace, plain_namespace
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace, plain_namespace
 from tests.builders import NOW
 
 DEFAULT = plain_namespace("default")

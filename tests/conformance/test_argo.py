@@ -6,7 +6,7 @@ Both delete a second late or more; ours is due on the second.
 
 import pytest
 
-from shared.core.decide import Reason
+from shared.core.decision.decide import Reason
 from tests.builders import LONG_AGO, ago, having, kind_rule, stamp, without
 from tests.conformance.answers import answer, seconds
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.decide import Reason
-from shared.core.finish import Finish, finish_of
+from shared.core.decision.decide import Reason
+from shared.core.decision.finish import Finish, finish_of
+from shared.core.decision.namespaces import namespace_of
 from shared.core.kinds.rule import Outcome
-from shared.core.namespaces import namespace_of
 from shared.core.policy.policy import Policy
 from tests.builders import (
     LONG_AGO,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from shared.core.archive.decide_archive import ToArchive, decide_archive
-from shared.core.decide import Context, Reason
-from shared.core.namespaces import namespace_of
+from shared.core.decision.decide import Context, Reason
+from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy import Policy
 from tests.archives import acknowledged
 from tests.builders import LONG_AGO, NOW, ago, annotated, condition, having, kind_rule, namespace, owned_by, stamp

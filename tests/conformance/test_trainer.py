@@ -9,11 +9,11 @@ resolution are those of proposals/2899-resource-timeouts/README.md in pull reque
 
 import pytest
 
-from shared.core.decide import Reason
-from shared.core.finish import Finish, finish_of
+from shared.core.decision.decide import Reason
+from shared.core.decision.finish import Finish, finish_of
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import get_in
 from shared.core.ttl.inherited import InheritedFact, find_ttl_source, read_ttl_of_source
+from shared.core.values.objects import get_in
 from tests.builders import TRAINJOB, ago, annotated, condition, having, later, not_none, runtime, trainjob, without
 from tests.conformance.answers import answer, seconds
 

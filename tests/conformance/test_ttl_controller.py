@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.decide import Reason
+from shared.core.decision.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry

@@ -10,10 +10,10 @@ from aiohttp import web
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.cli.objects.preview import find_all, find_one
-from shared.core.decide import Reason, Wait
+from shared.core.decision.decide import Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY
+from shared.core.values.objects import ref_of
 from shared.doctor.findings import Level
 from shared.doctor.server import check_server
 from shared.evaluation.evaluator import CLOCK_AHEAD, Evaluator

@@ -10,7 +10,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.journal_events import Sum, event_of, event_of_sum, key_of
 from shared.adapters.kubernetes.journal_reading import parse_event
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError
 from tests.builders import JOB, NOW, having, not_none, without
 from tests.journals import entry

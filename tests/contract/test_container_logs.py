@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.errors import MissingLogError
 from tests.contract.conftest import Api

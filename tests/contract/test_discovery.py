@@ -6,7 +6,7 @@ import pytest
 
 from shared.adapters.kubernetes import discovery
 from shared.adapters.kubernetes.connect import connect
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.errors import AbsentKindError
 from tests.builders import JOB, POD
 from tests.contract.definitions import reported

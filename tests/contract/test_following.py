@@ -14,7 +14,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.source import watch, watches
 from shared.standalone.runner import Runner
 from tests.fakes import FakeTelemetry

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shared.core.objects import parse_instant
 from shared.core.unused.decide_unused import DeleteUnused, SetMark, decide_unused
 from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, hash_foreign_writes
 from shared.core.unused.unused_mark import (
@@ -22,6 +21,7 @@ from shared.core.unused.unused_mark import (
     unmark_patch,
     use_patch,
 )
+from shared.core.values.objects import parse_instant
 from shared.devserver.real_servers import real_server
 from shared.installation.usage_guard import usage_guards
 from tests.builders import COMMAND, copied, not_none

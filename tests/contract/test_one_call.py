@@ -16,7 +16,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import Process
-from shared.core.objects import parse_instant, ref_of
+from shared.core.values.objects import parse_instant, ref_of
 from shared.installation.delete_guard import guard, guard_name
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
 from shared.source.watches import KindWatches

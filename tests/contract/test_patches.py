@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.objects import get_annotations, ref_of
+from shared.core.values.objects import get_annotations, ref_of
 from shared.errors import ConflictError
 from tests.builders import JOB
 

@@ -8,7 +8,7 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import format_instant, ref_of
+from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer

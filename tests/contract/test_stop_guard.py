@@ -9,7 +9,7 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
 from shared.usecases.enforce import Enforcement

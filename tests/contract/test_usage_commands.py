@@ -9,7 +9,7 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.kubernetes.metadata_only import METADATA, TABLE
-from shared.core.objects import ANNOTATION_DOMAIN
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver import EmbeddedApiServer, Store, WriteOptions, serve, write_kubeconfig
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.resources import CONFIG_MAPS, NAMESPACES, SECRETS

@@ -7,10 +7,10 @@ from base64 import b64encode
 import pytest
 
 from shared.adapters.kubernetes.metadata_only import COPIES
-from shared.core.objects import ref_of
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import names_of
 from shared.core.unused.passes import Observation
+from shared.core.values.objects import ref_of
 from shared.errors import AbsentKindError, PermanentError
 from shared.evaluation.usage import UsageReader
 from shared.ports import ListableKind

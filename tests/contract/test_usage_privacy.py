@@ -9,11 +9,11 @@ from shared.adapters.kubernetes import bodies
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.metadata_only import TABLE
 from shared.adapters.kubernetes.requests import ApiServer
-from shared.core.objects import ObjectRef, get_annotations
 from shared.core.policy.unused import USAGE_KINDS
 from shared.core.references.reference import TargetKind
 from shared.core.ttl.edits import release
 from shared.core.unused.hold_unused import hold_unused
+from shared.core.values.objects import ObjectRef, get_annotations
 from shared.evaluation.usage import UsageReader
 from shared.usecases.hold import write
 from tests.references import shipped_carriers

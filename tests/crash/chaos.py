@@ -26,7 +26,7 @@ import aiohttp
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import event_of, to_http
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
 from tests.crash.chaos_engines import CHAOS_ENGINES, ChaosEngine
 from tests.crash.chaos_ledger import ChaosLedger

@@ -19,8 +19,8 @@ from shared.adapters.clock import SystemClock
 from shared.core.archive.document import canonical
 from shared.core.archive.layout import is_log
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ObjectRef, format_instant
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ObjectRef, format_instant
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.devserver.apiserver.resources import JOBS, PODS
 from shared.devserver.apiserver.store import Store

@@ -25,7 +25,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import event_of, to_http
 from shared.core.archive.document import Document, canonical
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.resources import JOBS, NAMESPACES, PODS
 from shared.devserver.apiserver.serve import serve, write_kubeconfig

@@ -14,8 +14,8 @@ from shared.adapters.archive import bucket, open_archive
 from shared.adapters.clock import SystemClock
 from shared.core.archive.document import canonical
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import format_instant, ref_of
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import format_instant, ref_of
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import JOBS
 from shared.devserver.apiserver.store import Store

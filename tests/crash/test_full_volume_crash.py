@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from shared.adapters.events.cloudevents import event_of, to_http
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import TIMERS_MAX, Purpose, Timer, TimersSet
 from tests.builders import not_none
 from tests.crash.test_timers_crash import Ledger, check_integrity, finish, now, sink

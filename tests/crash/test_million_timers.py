@@ -14,7 +14,7 @@ import pytest
 
 from shared.adapters.timers.sqlite.file import TimerFile
 from shared.adapters.timers.sqlite.store import to_us
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import Purpose, Timer
 from tests.builders import not_none
 from tests.crash.test_timers_crash import Ledger, ask, finish, now, sink

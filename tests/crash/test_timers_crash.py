@@ -27,7 +27,7 @@ from aiohttp import web
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import event_of, parse_event, parse_message, to_http
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
 from tests.crash.timers_process import TimersProcess
 from tests.loopback import answering_with

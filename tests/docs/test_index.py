@@ -27,9 +27,9 @@ def test_every_package_is_in_the_table():
 
 
 def test_make_index_follows_names_and_keeps_right_links():
-    right = "[`decide`](shared/core/decide.py)"
+    right = "[`decide`](shared/core/decision/decide.py)"
     assert relink(right) == right
-    assert relink("[`finish_of`](shared/old.py)") == "[`finish_of`](shared/core/finish.py)"
+    assert relink("[`finish_of`](shared/old.py)") == "[`finish_of`](shared/core/decision/finish.py)"
     moved = relink("[`as_json`](shared/cli/report/object_report.py)")  # of several files, the one most like the old
     assert moved == "[`as_json`](shared/cli/objects/object_report.py)"
     assert "nothing has this name" in find_problem("no_such_name", "shared/errors.py")

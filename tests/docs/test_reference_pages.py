@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared.core.facts import Reason
+from shared.core.decision.facts import Reason
 from shared.core.unused.unused_reasons import UnusedReason
 from shared.ports import EventReason, HandlingReason, Verdict
 from shared.safeguards.reasons import Safeguard

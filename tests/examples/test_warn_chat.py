@@ -13,7 +13,7 @@ from starlette.requests import Request
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.events.cloudevents import event_of, to_http
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectWarned
 from shared.standalone.triggers import Trigger
 from tests.builders import NOW, ROOT, later, not_none, read_yaml, shipped_kinds

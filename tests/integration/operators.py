@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.adapters.kubernetes.discovery import resource_path
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from tests.crds import crd_of
 from tests.integration.conftest import Api
 

@@ -20,7 +20,7 @@ from backports import zstd
 from shared.adapters.archive.open_archive import open_archive
 from shared.core.archive.document import Document, canonical, digest_of
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from tests.builders import not_none
 from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_run import Cluster

@@ -9,7 +9,7 @@ import pytest
 from shared.adapters.kubernetes import container_logs
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.devserver.ports import free_port
 from shared.errors import ForbiddenError, MissingLogError, PermanentError, TryLaterError, UnreachableLogError
 from shared.evaluation.pod_logs import LogGap, PodLogs

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from shared.devserver.real_servers import RealServer
 from tests.builders import not_none
 from tests.integration.conftest import Api, Run, run_command

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from tests.integration.conftest import run_command
 from tests.servers import shared_server  # noqa: F401 - a fixture
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from shared.adapters.kubernetes.connect import connect
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.devserver.real_servers import RealServer
 from shared.ports import EventLevel
 from shared.safeguards.state_schema import NAME as STATE

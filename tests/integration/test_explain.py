@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.devserver.real_servers import RealServer
 from shared.safeguards.state_schema import NAME as STATE
 from tests.integration.conftest import Api, run_command

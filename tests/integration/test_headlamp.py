@@ -16,7 +16,7 @@ import pytest
 import yaml
 from playwright.async_api import Page, expect
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.devserver.ports import free_port
 from tests.browsers import started_chromium
 from tests.examples.headlamp_builds import build_plugin, run_node

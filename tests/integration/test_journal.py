@@ -14,7 +14,7 @@ import yaml
 
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.journal import EventJournal, JournalLimits
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.devserver.real_servers import RealServer
 from shared.ports import Cluster, JournalEntry, JournalResult
 from tests.fakes import FakeTelemetry

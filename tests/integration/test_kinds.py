@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.adapters.kubernetes.discovery import resource_path
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import format_instant, parse_instant
+from shared.core.values.objects import format_instant, parse_instant
 from tests.builders import kind_cases, kind_rules
 from tests.crds import BUILT_IN, crds_of
 from tests.integration.conftest import Api, Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from tests.integration.conftest import Api, Run
 from tests.integration.test_run import POD_SPEC, now
 from tests.servers import shared_server  # noqa: F401 - a fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from tests.builders import COMMAND
 from tests.integration.conftest import Api
 

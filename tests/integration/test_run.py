@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from tests.builders import not_none
 from tests.integration.conftest import WAIT_SECONDS, Api, Run
 from tests.servers import shared_server  # noqa: F401 - a fixture

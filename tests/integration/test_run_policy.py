@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.devserver.real_servers import RealServer
 from tests.integration.conftest import Api, Run, limited_kubeconfig, run_command
 from tests.integration.test_plan import deployment

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shared.core.objects import format_instant
-from shared.core.scope import parse_scope
+from shared.core.values.objects import format_instant
+from shared.core.values.scope import parse_scope
 from shared.devserver.real_servers import RealServer
 from shared.installation.defaults import LEASE
 from tests.integration.conftest import Api, Run, limited_kubeconfig, run_command

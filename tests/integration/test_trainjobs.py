@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.objects import format_instant, get_in, parse_instant
+from shared.core.values.objects import format_instant, get_in, parse_instant
 from tests.builders import NOW, annotated, condition, having, read_yaml, runtime, trainjob
 from tests.conformance.test_trainer import FIELD, TTL
 from tests.crds import trainer_crds

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from tests.certificates import write_certificate
 from tests.integration.conftest import Run
 from tests.integration.test_callers import token_of

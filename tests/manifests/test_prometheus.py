@@ -10,9 +10,9 @@ import yaml
 
 from shared import __version__
 from shared.adapters.telemetry.metrics import Metrics
-from shared.core.decide import Reason
-from shared.core.forecast import Forecast
-from shared.core.objects import ObjectRef
+from shared.core.decision.decide import Reason
+from shared.core.decision.forecast import Forecast
+from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, SweepStep, Timer
 from shared.ports import JournalResult, Verdict
 from tests.builders import shipped_kinds

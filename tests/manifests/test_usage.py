@@ -9,9 +9,9 @@ import yaml
 from shared.adapters.config.carrier_files import read_carriers
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import TICK
-from shared.core.objects import ANNOUNCED_LABEL
 from shared.core.references.carriers import Carriers
 from shared.core.references.reading import read_references
+from shared.core.values.objects import ANNOUNCED_LABEL
 from shared.installation.usage_guard import usage_guards
 from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE
 from shared.standalone.triggers import read_triggers

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shared.core.objects import ANNOTATION_DOMAIN, format_instant
+from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant
 from tests.builders import FIXTURES, condition, ended, fixture, having, pod, status_written, waiting
 
 FIRST = datetime.min.replace(tzinfo=UTC)

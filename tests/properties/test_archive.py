@@ -11,9 +11,9 @@ from shared.core.archive.decide_archive import ToArchive, decide_archive, may_ar
 from shared.core.archive.document import canonical, digest_of
 from shared.core.archive.gate import find_stored_at
 from shared.core.archive.layout import parse_key
-from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.namespaces import namespace_of
-from shared.core.objects import get_text, ref_of
+from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.decision.namespaces import namespace_of
+from shared.core.values.objects import get_text, ref_of
 from tests.archives import CLUSTER, acknowledged, archiving
 from tests.builders import JOB, NOW, ago, annotated, job, namespace
 from tests.properties.strategies import any_text, anything, instants, json_values, objects, recent_instants, scalars

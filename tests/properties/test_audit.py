@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.core.archive.decide_archive import ToArchive, decide_archive
-from shared.core.capacity import BEYOND_COUNT
 from shared.core.deadlines.decide_stop import Stop, decide_stop
-from shared.core.decide import Context, Expire, Reason, Wait, decide, find_fate
-from shared.core.namespaces import plain_namespace
+from shared.core.decision.capacity import BEYOND_COUNT
+from shared.core.decision.decide import Context, Expire, Reason, Wait, decide, find_fate
+from shared.core.decision.namespaces import plain_namespace
 from tests.builders import JOB, POD, TRAINJOB, shipped_kinds
 from tests.properties.strategies import instants, objects
 

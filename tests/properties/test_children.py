@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.evaluation.children import Children
 from tests.builders import JOB, POD, kind_rules
 from tests.fakes import FakeCluster

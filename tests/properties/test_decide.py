@@ -9,11 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shared.core.archive.archiving import ChildrenFact
-from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide, may_expire
+from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide, may_expire
+from shared.core.decision.namespaces import plain_namespace
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.namespaces import plain_namespace
-from shared.core.objects import ANNOTATION_DOMAIN, get_in, get_text
 from shared.core.ttl.ttl import InvalidTtlError, find_ttl
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_in, get_text
 from tests.builders import JOB, POD, TRAINJOB, annotated, ended, having, job, not_none, pod
 from tests.properties.strategies import (
     any_text,

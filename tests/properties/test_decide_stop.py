@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from shared.core.deadlines.decide_stop import Stop, decide_stop, may_stop
 from shared.core.deadlines.mark import mark_annotations
-from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.finish import finish_of
+from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.decision.finish import finish_of
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.kinds.rule import Outcome
-from shared.core.namespaces import namespace_of, plain_namespace
-from shared.core.objects import ANNOTATION_DOMAIN, format_instant
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant
 from shared.usecases.enforce_reports import find_stop_event
 from tests.builders import JOB, LONG_AGO, POD, annotated, condition, having, job, namespace, not_none
 from tests.properties.strategies import (

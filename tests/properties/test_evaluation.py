@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Expire
-from shared.core.facts import Facts
-from shared.core.finish import finish_of
+from shared.core.decision.decide import Decision, Expire
+from shared.core.decision.facts import Facts
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import get_annotations, get_controller, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
+from shared.core.values.objects import get_annotations, get_controller, get_text, ref_of
 from shared.evaluation.batch import BatchEvaluator
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot

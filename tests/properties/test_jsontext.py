@@ -1,4 +1,4 @@
-"""Limits and outlines of JSON on any value: the tables are in tests/unit/core/test_jsontext.py."""
+"""Limits and outlines of JSON on any value: the tables are in tests/unit/core/values/test_jsontext.py."""
 
 import json
 from collections.abc import Callable
@@ -7,8 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.core import jsontext
-from shared.core.jsontext import JsonDepthError, JsonValuesError, check_json, is_nested_deeper, outline, parse_json
+from shared.core.values import jsontext
+from shared.core.values.jsontext import (
+    JsonDepthError,
+    JsonValuesError,
+    check_json,
+    is_nested_deeper,
+    outline,
+    parse_json,
+)
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TRICKY = st.text(alphabet='"\\{}[],:aé\U0001f600\n', max_size=12)

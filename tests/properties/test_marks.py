@@ -12,7 +12,6 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_annotations
 from shared.core.policy.unused import CONFIG_MAPS
 from shared.core.unused.decide_unused import DeleteUnused, RemoveMark, SetMark, UnusedDecision, decide_unused
 from shared.core.unused.field_writes import (
@@ -25,6 +24,7 @@ from shared.core.unused.field_writes import (
     hash_foreign_writes,
 )
 from shared.core.unused.unused_mark import announcement_patch, mark_patch, unmark_patch, use_patch
+from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_annotations
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.versions import manage
 from tests.builders import LONG_AGO, NOW, copied

@@ -7,17 +7,17 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from shared.core.appliers import APPLIERS
-from shared.core.capacity import NO_PRESSURE, WITHIN_COUNT, Counted, QuotaPressure, QuotaUsage
-from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.dispatchers import DISPATCHERS
-from shared.core.finish import finish_of
-from shared.core.namespaces import namespace_of, plain_namespace
-from shared.core.objects import format_instant
+from shared.core.decision.appliers import APPLIERS
+from shared.core.decision.capacity import NO_PRESSURE, WITHIN_COUNT, Counted, QuotaPressure, QuotaUsage
+from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.decision.dispatchers import DISPATCHERS
+from shared.core.decision.finish import finish_of
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.ruling import add
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import InvalidTtlError, find_ttl
+from shared.core.values.objects import format_instant
 from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace, not_none
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
 from tests.properties.test_decide import comparable, of_its_kind

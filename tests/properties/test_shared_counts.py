@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.core.objects import ObjectRef
 from shared.core.policy.limits import BreakerLimits, RecreationLimits
+from shared.core.values.objects import ObjectRef
 from shared.safeguards import deletion_counts as module
 from shared.safeguards.deletion_counts import DeletionCounts
 from shared.safeguards.recreation import Recreations

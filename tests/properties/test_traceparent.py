@@ -15,8 +15,8 @@ from shared.adapters.telemetry.log_lines import JsonFormatter
 from shared.adapters.timers.nats.records import body_of, timer_of
 from shared.adapters.timers.sqlite.store import StoredTimer, row_of
 from shared.adapters.tracing.current import current_traceparent, within
-from shared.core.objects import ref_of
-from shared.core.traceparent import find_traceparent, flags_of, span_id_of, trace_id_of
+from shared.core.values.objects import ref_of
+from shared.core.values.traceparent import find_traceparent, flags_of, span_id_of, trace_id_of
 from shared.messages import Purpose, Timer, TimersSet
 from tests.builders import NOW, job
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.adapters.kubernetes.watch_lines import parse_watch_line
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from tests.builders import JOB
 
 TEXT = st.text(alphabet='"\\{}[],:aé\U0001f600\n\ud800<', max_size=6)

@@ -1,8 +1,8 @@
 """Every annotation of the project's domain."""
 
-from shared.core.objects import ANNOTATION_DOMAIN
-from shared.core.scope import Scope
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
+from shared.core.values.objects import ANNOTATION_DOMAIN
+from shared.core.values.scope import Scope
 from tests.reference.texts import attributes, code, fill, table
 
 

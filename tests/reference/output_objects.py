@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.core.reasons import Reason
+from shared.core.decision.reasons import Reason
 from shared.core.unused.unused_reasons import UnusedReason
 
 

@@ -1,9 +1,9 @@
 """Every reason for which an object is kept, waits, or is deleted."""
 
 from shared.cli.deleters.obstacles import ObstacleReason
-from shared.core.appliers import APPLIERS
-from shared.core.dispatchers import DISPATCHERS
-from shared.core.facts import Reason
+from shared.core.decision.appliers import APPLIERS
+from shared.core.decision.dispatchers import DISPATCHERS
+from shared.core.decision.facts import Reason
 from shared.ports import HandlingReason, Verdict
 from shared.safeguards.reasons import Safeguard
 from tests.reference.texts import code, fill, members, table

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import ArchiveDone, Message, Proof, Timer
 from tests.reference.texts import attributes, paragraphs
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import ArchiveRequest, ObjectDeleted
 from tests.builders import NOW
 from tests.reference.asyncapi import FUNCTIONS

@@ -7,10 +7,10 @@ import pytest
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.policy_file import parse_policy
-from shared.core.namespaces import DEFAULTS, namespace_of
-from shared.core.objects import ANNOTATION_DOMAIN
+from shared.core.decision.namespaces import DEFAULTS, namespace_of
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.ttl.ttl import TTL_ANNOTATIONS, annotated_ttl
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.ports import EventReason, HandlingReason
 from tests.reference.metrics import LABELS, collect, read_alerts
 from tests.reference.pages import FOLDER

@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.core.archive.document import Document, Record
 from shared.core.archive.layout import SUFFIX, parse_key
-from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef
+from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import JOBS
 from shared.messages import Timer

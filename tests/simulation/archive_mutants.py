@@ -10,11 +10,11 @@ from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey, prefix_of
-from shared.core.facts import Context
-from shared.core.finish import finish_of
+from shared.core.decision.facts import Context
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, get_text, ref_of
 from shared.core.policy.archives import ArchiveDestination
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_text, ref_of
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck, find_wanted
 from shared.evaluation.archive_identity import IdentifiedArchive, IdentifiedArchives

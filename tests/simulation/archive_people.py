@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.patches import merge_patch

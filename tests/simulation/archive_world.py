@@ -13,7 +13,7 @@ from shared.core.archive.identity import Marker
 from shared.core.archive.layout import parse_key
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.limits import Limits
-from shared.core.timing import horizon
+from shared.core.values.timing import horizon
 from shared.devserver.apiserver.resources import JOBS, PODS
 from shared.devserver.apiserver.store import Store
 from shared.devserver.apiserver.versions import copied

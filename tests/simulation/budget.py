@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
 from shared.core.policy.limits import Limits, Rate, RecreationLimits
+from shared.core.values.objects import ObjectRef
 from shared.safeguards.budget import SLOT_LATE_SECONDS
 from shared.safeguards.safeguards import Delayed, Denied, Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState

@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import RESOURCE_QUOTAS, Resource
 from shared.devserver.apiserver.table import Change

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.messages import Timer, TimersSet
 from shared.ports import Snapshot
 from shared.usecases.enforce import Enforcement

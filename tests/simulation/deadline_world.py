@@ -13,8 +13,8 @@ from typing import Any
 from shared.core.deadlines.mark import STOPS_MAX
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
-from shared.core.timing import horizon
+from shared.core.values.objects import ObjectRef
+from shared.core.values.timing import horizon
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.store import Store

@@ -4,7 +4,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.core.decide import Decision
+from shared.core.decision.decide import Decision
 from shared.core.kinds.rule import KindRule
 from shared.evaluation.evaluator import AnyEvaluation, Evaluation, Evaluator
 from shared.ports import Snapshot

@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import Places, share_of
-from shared.core.timing import backoff_seconds
+from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Timer, TimerKey
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from shared.adapters.config.policy_file import PolicyFile
-from shared.core.decide import Context, Decision, Expire, decide
+from shared.core.decision.decide import Context, Decision, Expire, decide
+from shared.core.decision.namespaces import plain_namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import plain_namespace
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.values.objects import ObjectRef, ref_of
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.errors import ConflictError, ForbiddenError, TryLaterError
 from shared.messages import Timer, TimersSet

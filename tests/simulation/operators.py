@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from shared.core.objects import ANNOTATION_DOMAIN
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.resources import NAMESPACES as NAMESPACE_RESOURCE
 from shared.devserver.apiserver.versions import WriteOptions
 from tests.simulation.expectations import Place

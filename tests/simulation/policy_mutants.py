@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.adapters.config.policy_file import PolicyFile
-from shared.core.decide import Expire, Wait
-from shared.core.expressions import ExpressionError
+from shared.core.decision.decide import Expire, Wait
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, PolicyExpression
 from shared.core.policy.matching import Subject
 from shared.core.policy.outcome_ttl import OutcomeTtl
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
+from shared.core.values.expressions import ExpressionError
 from shared.evaluation.evaluator import Evaluation
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.ranks import Rank, Ranks

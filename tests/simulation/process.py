@@ -9,7 +9,7 @@ from shared.adapters.events.cloudevents import Event, event_of, parse_message, p
 from shared.adapters.events.proof_events import parse_proof
 from shared.adapters.events.ticks import parse_sweep
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.timing import horizon
+from shared.core.values.timing import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher, Telemetry

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, cast
 
-from shared.core.decide import Context, decide
+from shared.core.decision.decide import Context, decide
 from shared.core.kinds.rule import KindRule
 from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.evaluation.proofs import Proofs

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text
+from shared.core.values.objects import ObjectRef, get_text
 from shared.devserver.apiserver import DeleteOptions, StatusError
 from shared.errors import AbsentKindError, ForbiddenError, TryLaterError
 from shared.ports import Propagation

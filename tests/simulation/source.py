@@ -5,8 +5,8 @@ from typing import Any
 
 from shared.adapters.events.cloudevents import TICK, Event, event_of
 from shared.adapters.events.proof_events import with_proof
-from shared.core.decide import Context, Ignore, Reason, decide
-from shared.core.namespaces import plain_namespace
+from shared.core.decision.decide import Context, Ignore, Reason, decide
+from shared.core.decision.namespaces import plain_namespace
 from shared.devserver.apiserver.resources import Resource
 from shared.devserver.apiserver.table import Change
 from shared.messages import SweepStep

@@ -12,8 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_annotations, parse_instant
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ObjectRef, get_annotations, parse_instant
 from shared.devserver.apiserver import Resource, Store, WriteOptions
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.patches import merge_patch

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.objects import ANNOTATION_DOMAIN
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import JOBS, PODS, Object, Resource
 from shared.devserver.apiserver.versions import WriteOptions

@@ -22,7 +22,7 @@ from shared.adapters.http_client import UNCOMPRESSED, read_up_to, refuse_redirec
 from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
-from shared.core.objects import ObjectRef, format_instant, printable
+from shared.core.values.objects import ObjectRef, format_instant, printable
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ArchiveDone, ArchiveRequest
 from shared.ports.archive import Stored, StoredFile

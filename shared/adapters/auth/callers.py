@@ -24,8 +24,8 @@ import aiohttp
 import jwt
 
 from shared.adapters.http_client import UNCOMPRESSED, RedirectError, read_up_to, refuse_redirects
-from shared.core.jsontext import parse_json
-from shared.core.objects import quote
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import quote
 from shared.errors import EventError, TryLaterError
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")

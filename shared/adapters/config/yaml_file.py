@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from shared.adapters.config.yaml_text import SafeLoader, measure
-from shared.core.objects import quote
+from shared.core.values.objects import quote
 from shared.errors import TtlError
 
 ERRORS_SHOWN_MAX = 10

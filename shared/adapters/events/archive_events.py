@@ -2,7 +2,7 @@
 
 from shared.adapters.events.cloudevents import Event, parse_message
 from shared.adapters.tracing.current import current_traceparent
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 from shared.errors import EventError
 from shared.messages import ArchiveDone, ObjectArchived, Purpose, Timer, TimersSet
 from shared.ports import FiredTask

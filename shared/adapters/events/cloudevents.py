@@ -19,9 +19,9 @@ from urllib.parse import unquote as percent_decode
 from pydantic import TypeAdapter, ValidationError
 
 from shared.adapters.tracing.current import current_traceparent
-from shared.core.jsontext import JSON_VALUES_MAX, count_at_most
-from shared.core.objects import parse_instant, quote
-from shared.core.traceparent import TRACEPARENT
+from shared.core.values.jsontext import JSON_VALUES_MAX, count_at_most
+from shared.core.values.objects import parse_instant, quote
+from shared.core.values.traceparent import TRACEPARENT
 from shared.errors import EventError
 from shared.messages import Message, Timer
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote as percent_decode
 from urllib.parse import urlsplit
 
 from shared.adapters.events.cloudevents import KNOWN, Event, parse_event
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.errors import EventError
 from shared.usecases.deadletter import DeadLetter
 

@@ -10,7 +10,7 @@ import aiohttp
 from shared.adapters.auth.token_text import is_token
 from shared.adapters.events.cloudevents import Event, event_of, to_http
 from shared.adapters.http_client import UNCOMPRESSED, read_up_to, refuse_redirects
-from shared.core.traceparent import TRACEPARENT
+from shared.core.values.traceparent import TRACEPARENT
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from shared.core.timing import backoff_seconds
+from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError
 
 RETRIES = 6

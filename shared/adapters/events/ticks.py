@@ -1,7 +1,7 @@
 """Check the ticks of PingSources, and parse what starts the step of a sweep."""
 
 from shared.adapters.events.cloudevents import TICK, Event, parse_message
-from shared.core.objects import quote
+from shared.core.values.objects import quote
 from shared.errors import EventError
 from shared.messages import SweepStep
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from shared.adapters.events.cloudevents import Event
 from shared.adapters.tracing.attributes import NAMESPACE, get_name_attribute
 from shared.adapters.tracing.current import Kind, Span, current_traceparent, get_tracer, within, within_span
-from shared.core.traceparent import TRACEPARENT, find_traceparent
+from shared.core.values.traceparent import TRACEPARENT, find_traceparent
 
 _CHARACTERS_MAX = 500
 """Characters of an attribute of a span, since a sender sets those of its events."""

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 
 DISCOVERY_SECONDS_MAX = 10.0

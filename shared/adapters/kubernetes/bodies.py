@@ -13,7 +13,7 @@ import aiohttp
 
 from shared.adapters.http_client import read_up_to
 from shared.adapters.kubernetes.refusals import TooLargeError, UnreadableError
-from shared.core.jsontext import (
+from shared.core.values.jsontext import (
     JSON_DEPTH_MAX,
     JsonDepthError,
     JsonLimitError,

@@ -26,9 +26,9 @@ from shared.adapters.kubernetes.transport import Transport
 from shared.adapters.kubernetes.usage_lists import ListingApiServer
 from shared.adapters.kubernetes.watch_lines import WatchEvent, parse_watch_line
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, format_instant, get_text, list_mappings, ref_of
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import ObjectRef, format_instant, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError
 from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable
 

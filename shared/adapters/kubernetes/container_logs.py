@@ -17,7 +17,7 @@ from shared.adapters.kubernetes.bodies import read_json
 from shared.adapters.kubernetes.discovery import VersionedApiServer, object_path
 from shared.adapters.kubernetes.refusals import raise_for, untrusted
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text
+from shared.core.values.objects import ObjectRef, get_text
 from shared.errors import MissingLogError, PermanentError, TryLaterError, UnreachableLogError
 
 LOG_IDLE_SECONDS_MAX = 20.0

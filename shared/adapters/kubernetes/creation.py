@@ -4,8 +4,8 @@ from typing import Any
 from urllib.parse import quote
 
 from shared.adapters.kubernetes.requests import ApiServer
-from shared.core.objects import ObjectRef, get_text, list_mappings
-from shared.core.objects import quote as excerpt
+from shared.core.values.objects import ObjectRef, get_text, list_mappings
+from shared.core.values.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
 from shared.ports import Snapshot
 from shared.usecases.restore import ServedKind

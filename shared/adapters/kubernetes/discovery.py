@@ -18,7 +18,7 @@ from shared.adapters.kubernetes.bodies import PathKind
 from shared.adapters.kubernetes.requests import Answer, ApiServer
 from shared.adapters.kubernetes.transport import Transport
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import quote as excerpt
+from shared.core.values.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TtlError
 
 SERVED_SECONDS = 600.0

@@ -30,7 +30,7 @@ from shared.adapters.kubernetes.journal_events import (
     key_of,
 )
 from shared.core.policy.limits import Rate
-from shared.core.timing import backoff_seconds
+from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError, TtlError
 from shared.ports import Cluster, JournalAction, JournalEntry, JournalResult, Telemetry
 from shared.safeguards.budget import Bucket

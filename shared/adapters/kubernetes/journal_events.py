@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, format_instant
+from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, format_instant
 from shared.ports import EventLevel, JournalAction, JournalEntry
 
 CONTROLLER = "ttl-after-finished"

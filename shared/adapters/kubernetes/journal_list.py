@@ -9,7 +9,7 @@ from shared.adapters.kubernetes.bodies import PAGE_BYTES_MAX, PAGE_LIMIT, ListRe
 from shared.adapters.kubernetes.journal_events import CONTROLLER
 from shared.adapters.kubernetes.journal_reading import JournalEvent, parse_event
 from shared.adapters.kubernetes.requests import ApiServer
-from shared.core.objects import get_text, list_mappings
+from shared.core.values.objects import get_text, list_mappings
 
 
 async def list_journal(server: ApiServer, namespace: str) -> AsyncIterator[JournalEvent]:

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.adapters.kubernetes.journal_events import CONTROLLER, COUNTED, RECORD
-from shared.core.jsontext import parse_json
-from shared.core.objects import ObjectRef, get_text, parse_instant
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import ObjectRef, get_text, parse_instant
 
 DATA_CHARACTERS_MAX = 16_384
 """Characters of an annotation with data; ours have about a thousand, and memory for many longer ones has no bound."""

@@ -24,7 +24,7 @@ from shared.adapters.config.yaml_text import describe_error
 from shared.adapters.http_client import refuse_redirects
 from shared.adapters.kubernetes.tls import tls_context
 from shared.adapters.kubernetes.transport import Transport, get_proxy
-from shared.core.objects import get_in, get_text, list_mappings, printable, quote
+from shared.core.values.objects import get_in, get_text, list_mappings, printable, quote
 from shared.errors import PermanentError
 
 REFRESH_SECONDS = 30

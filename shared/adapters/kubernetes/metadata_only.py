@@ -15,9 +15,9 @@ from typing import Any
 
 from shared.adapters.kubernetes.bodies import typed
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, get_in, get_text, list_mappings
 from shared.core.policy.unused import USAGE_KINDS
 from shared.core.references.reference import TargetKind
+from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, get_in, get_text, list_mappings
 from shared.errors import PermanentError
 from shared.ports.usage import Target
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from shared.adapters.kubernetes.metadata_only import METADATA_LIST
 from shared.adapters.kubernetes.requests import ApiServer
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_text, list_mappings, ref_of
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError
 from shared.ports.policy_reports import AuditReport, WrittenReport
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from shared.core.objects import GUARD_PREFIX, STOP_GUARD_PREFIX, get_text
+from shared.core.values.objects import GUARD_PREFIX, STOP_GUARD_PREFIX, get_text
 from shared.errors import ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
 
 _NAME = f"(?:{GUARD_PREFIX}|{STOP_GUARD_PREFIX})[^']*"

@@ -24,8 +24,8 @@ from shared.adapters.clock import ServerClock, SystemClock
 from shared.adapters.kubernetes.bodies import read_json
 from shared.adapters.kubernetes.refusals import raise_for, untrusted
 from shared.adapters.kubernetes.transport import Transport
-from shared.core.objects import get_text
-from shared.core.objects import quote as excerpt
+from shared.core.values.objects import get_text
+from shared.core.values.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
 
 LATE_SECONDS = 1.5
@@ -170,7 +170,7 @@ class ApiServer:
             ForbiddenError: 403.
             PermanentError: Another 4xx.
             TooLargeError: The answer is larger than this process accepts.
-            UnreadableError: The answer exceeds the limits of `shared.core.jsontext`.
+            UnreadableError: The answer exceeds the limits of `shared.core.values.jsontext`.
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:

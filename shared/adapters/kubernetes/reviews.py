@@ -14,7 +14,7 @@ from typing import Any
 from cachetools import TTLCache
 
 from shared.adapters.kubernetes.requests import ApiServer
-from shared.core.objects import get_in, get_text
+from shared.core.values.objects import get_in, get_text
 from shared.errors import TryLaterError
 
 REVIEW_CACHED_SECONDS = 60.0

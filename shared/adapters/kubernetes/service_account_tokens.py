@@ -7,7 +7,7 @@ from urllib.parse import quote
 from shared.adapters.auth.identity import Token
 from shared.adapters.auth.token_text import is_token
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.objects import get_text, parse_instant
+from shared.core.values.objects import get_text, parse_instant
 from shared.errors import TryLaterError
 from shared.ports import Cluster
 

@@ -13,8 +13,8 @@ from shared.adapters.kubernetes.discovery import resource_path
 from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.archive.identity import KnownArchive
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_in, get_text, list_mappings
 from shared.core.policy.limits import Limits
+from shared.core.values.objects import ObjectRef, get_in, get_text, list_mappings
 from shared.errors import ConflictError, PermanentError
 from shared.ports import EventLevel, WriteEvent
 from shared.safeguards.brake import start_deletions, stop_deletions

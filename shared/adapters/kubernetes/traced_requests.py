@@ -12,7 +12,7 @@ from aiohttp import ClientResponse
 
 from shared.adapters.tracing.attributes import NAMESPACE, get_name_attribute, note_status
 from shared.adapters.tracing.current import Kind, current_traceparent, get_tracer, within_span
-from shared.core.traceparent import TRACEPARENT
+from shared.core.values.traceparent import TRACEPARENT
 
 Request = Callable[..., Awaitable[ClientResponse]]
 """`ClientSession.request`."""

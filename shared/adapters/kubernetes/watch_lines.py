@@ -9,9 +9,9 @@ import msgspec
 
 from shared.adapters.kubernetes.bodies import PathKind, Unread, typed, upper
 from shared.adapters.kubernetes.refusals import GoneError
-from shared.core.jsontext import JSON_DEPTH_MAX, JsonLimitError, check_json, parse_json
-from shared.core.objects import get_in, get_text
-from shared.core.objects import quote as excerpt
+from shared.core.values.jsontext import JSON_DEPTH_MAX, JsonLimitError, check_json, parse_json
+from shared.core.values.objects import get_in, get_text
+from shared.core.values.objects import quote as excerpt
 from shared.errors import TryLaterError
 
 

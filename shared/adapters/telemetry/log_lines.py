@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from shared.adapters.tracing.current import current_traceparent
-from shared.core.objects import format_instant
-from shared.core.traceparent import trace_id_of
+from shared.core.values.objects import format_instant
+from shared.core.values.traceparent import trace_id_of
 
 _log = logging.getLogger("ttl")
 _encode = json.JSONEncoder(default=str).encode  # json.dumps with a default makes an encoder for each line

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from shared.core.decide import Reason
-from shared.core.facts import Audited
-from shared.core.forecast import Forecast
+from shared.core.decision.decide import Reason
+from shared.core.decision.facts import Audited
+from shared.core.decision.forecast import Forecast
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, format_instant
+from shared.core.values.objects import ObjectRef, format_instant
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import EventLevel, JournalResult, Refusal, Report, Verdict
 

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry.metric_values import FORECAST_WINDOWS, OTHER, WINDOW_SECONDS
 from shared.adapters.telemetry.scraping import run_in_loop
-from shared.core.forecast import Forecast
+from shared.core.decision.forecast import Forecast
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectArchived
 from shared.ports import EventLevel, JournalResult, Refusal, Report, Telemetry
 

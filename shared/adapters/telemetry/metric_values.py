@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from shared.adapters.events.cloudevents import SOURCED, TICK
-from shared.core.forecast import FORECAST_HOURS
+from shared.core.decision.forecast import FORECAST_HOURS
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.unused import USAGE_KINDS
 from shared.messages import ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, Timer, TimersSet

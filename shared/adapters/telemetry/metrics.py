@@ -36,11 +36,11 @@ from shared.adapters.telemetry.metric_values import (
     labels_of_kinds,
 )
 from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
-from shared.core.decide import Reason
-from shared.core.facts import Audited
+from shared.core.decision.decide import Reason
+from shared.core.decision.facts import Audited
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import Publisher, Telemetry, Verdict

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.core.timing import backoff_seconds
+from shared.core.values.timing import backoff_seconds
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Purpose
 

@@ -7,7 +7,7 @@ delivery of a share failed, the share gets few places, so deliveries that hang u
 
 from collections import Counter
 
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 
 Share = tuple[str, str]
 """A competitor for the places of deliveries: `apiVersion kind`, and the namespace."""

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from shared.core.jsontext import parse_json
-from shared.core.traceparent import TRACEPARENT, find_traceparent
+from shared.core.values.jsontext import parse_json
+from shared.core.values.traceparent import TRACEPARENT, find_traceparent
 from shared.messages import Proof, Timer
 
 _PROOF, _TRACEPARENT = ',"proof":', f',"{TRACEPARENT}":'

@@ -21,7 +21,7 @@ from opentelemetry.trace import Span as OtelSpan
 
 from shared import __version__
 from shared.adapters.tracing.current import Attributes, Kind
-from shared.core.traceparent import flags_of, span_id_of, trace_id_of
+from shared.core.values.traceparent import flags_of, span_id_of, trace_id_of
 
 
 class OtelTracer:

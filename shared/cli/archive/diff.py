@@ -17,7 +17,7 @@ from shared.cli.input.options import Options, context_namespace_option
 from shared.cli.input.target import connected, split_target
 from shared.cli.output.messages import inform, wrapped
 from shared.core.archive.server_fields import without_server_fields
-from shared.core.objects import printable, ref_of
+from shared.core.values.objects import printable, ref_of
 from shared.errors import TtlError
 from shared.usecases.archives.search import Wanted
 

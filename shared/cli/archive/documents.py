@@ -16,7 +16,7 @@ from shared.core.archive.cluster import SourceCluster
 from shared.core.archive.document import Document, Record
 from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import describe_rivals, find_damage
-from shared.core.objects import format_instant, get_text, list_mappings, printable, ref_of
+from shared.core.values.objects import format_instant, get_text, list_mappings, printable, ref_of
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX
 from shared.ports.archive import Archive, SignedArchive, Stored

@@ -21,7 +21,7 @@ from shared.cli.input.options import CallableT, Options, context_namespace_optio
 from shared.cli.input.target import split_target
 from shared.cli.output.messages import inform
 from shared.core.archive.document import Document
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.errors import TtlError
 from shared.usecases.archives.search import Wanted
 

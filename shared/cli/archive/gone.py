@@ -21,8 +21,8 @@ from shared.cli.output.plural import plural
 from shared.cli.output.width import wrap_labelled
 from shared.core.archive.document import Document
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text, printable
 from shared.core.policy.archives import ArchiveDestination
+from shared.core.values.objects import ObjectRef, get_text, printable
 from shared.errors import TtlError
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.usecases.archives.search import ArchiveSelection, Chosen, Wanted, choose, find_versions

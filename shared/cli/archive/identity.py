@@ -16,7 +16,7 @@ from shared.cli.input.target import connected
 from shared.cli.output.messages import confirm, inform
 from shared.cli.output.width import echo
 from shared.core.archive.identity import MARKER, KnownArchive, Marker
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.errors import TtlError
 from shared.evaluation.archive_identity import new_id
 from shared.evaluation.cluster_id import ClusterIdentity

@@ -17,7 +17,7 @@ from shared.cli.archive.source import ArchiveSource, archive_options, open_sourc
 from shared.cli.input.command import command
 from shared.cli.input.options import Options
 from shared.cli.output.width import shorten, terminal_width
-from shared.core.objects import format_instant, printable
+from shared.core.values.objects import format_instant, printable
 from shared.ports.archive import Stored
 from shared.usecases.archives.search import ArchiveSelection, list_selected
 

@@ -26,8 +26,8 @@ from shared.core.archive.document import Document
 from shared.core.archive.field_path import FieldPath, parse_field_path
 from shared.core.archive.layout import ArchiveKey
 from shared.core.archive.resumers import QUEUE_LABEL
-from shared.core.objects import format_instant, get_annotations, printable, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
+from shared.core.values.objects import format_instant, get_annotations, printable, ref_of
 from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.usecases.archives.search import Wanted

@@ -28,9 +28,9 @@ from shared.cli.output.messages import inform
 from shared.core.archive.cluster import ArchiveCluster, parse_cluster_part
 from shared.core.archive.layout import prefix_of
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import printable
 from shared.errors import OtherArchiveError, TtlError
 from shared.evaluation.archive_identity import IdentifiedArchive
 from shared.evaluation.cluster_id import ClusterIdentity

@@ -14,7 +14,7 @@ from shared.cli.input.options import Options, output_option
 from shared.cli.output.messages import show_progress
 from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.usecases.archives.retention import VerifiedDocument, verify_archive
 from shared.usecases.archives.search import prefixes_of
 

@@ -18,7 +18,7 @@ from shared.adapters.kubernetes.metadata_only import METADATA_LIST
 from shared.cli.completion.index import read_index
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, namespace_of
-from shared.core.objects import get_text, list_mappings
+from shared.core.values.objects import get_text, list_mappings
 
 SECONDS_MAX = 2
 """How long a completion waits for the cluster, after it has loaded its client."""

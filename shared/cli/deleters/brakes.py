@@ -12,7 +12,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.input.options import home_namespace
-from shared.core.objects import get_text
+from shared.core.values.objects import get_text
 from shared.errors import ForbiddenError, TtlError
 from shared.installation.defaults import LEASE, RUN
 from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader

@@ -9,10 +9,10 @@ from typing import Any
 
 from shared.cli.deleters.in_force import InForce, NamespaceState
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Ignore
+from shared.core.decision.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, format_instant
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import ObjectRef, format_instant
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed

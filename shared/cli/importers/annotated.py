@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shared.cli.importers.imported import Imported, Source, escaped
-from shared.core.objects import get_text, quote
+from shared.core.values.objects import get_text, quote
 
 ReadTtl = Callable[[str], str]
 """Turns the value of an annotation into a TTL of a rule; raises ValueError with what was expected."""

@@ -16,8 +16,8 @@ from shared.cli.importers.imported import (
     expect_mapping,
 )
 from shared.cli.importers.sources import ClusterReads, parse_embedded
-from shared.core.objects import quote
 from shared.core.ttl.durations import format_duration, parse_duration, parse_go_duration
+from shared.core.values.objects import quote
 
 CONFIG = "workflow-controller-configmap"
 WORKFLOWS = "workflows.argoproj.io"

@@ -15,7 +15,7 @@ from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option, known_kinds
 from shared.cli.input.target import connected
 from shared.cli.output.messages import inform, warn
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 from shared.errors import TtlError
 
 IMPORTERS = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import get_in, get_text, quote
+from shared.core.values.objects import get_in, get_text, quote
 from shared.errors import TtlError
 
 FROM_CREATION = (

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from shared.cli.importers.annotated import import_annotated
 from shared.cli.importers.imported import FROM_CREATION, Imported, Source
 from shared.cli.importers.sources import ClusterReads
-from shared.core.objects import list_mappings, quote
 from shared.core.ttl.durations import format_duration, parse_duration
+from shared.core.values.objects import list_mappings, quote
 
 TTL = "k8s-ttl-controller.twin.sh/ttl"
 REFRESHED = "k8s-ttl-controller.twin.sh/refreshed-at"

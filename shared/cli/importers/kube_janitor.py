@@ -23,8 +23,8 @@ from shared.cli.importers.imported import (
     expect_text,
 )
 from shared.cli.importers.sources import ClusterReads, parse_embedded
-from shared.core.objects import get_text, list_mappings, quote
 from shared.core.ttl.durations import format_duration, parse_duration
+from shared.core.values.objects import get_text, list_mappings, quote
 
 TTL = "janitor/ttl"
 EXPIRES = "janitor/expires"

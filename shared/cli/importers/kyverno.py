@@ -23,10 +23,10 @@ from shared.cli.importers.imported import (
     expect_text,
 )
 from shared.cli.importers.sources import ClusterReads
-from shared.core.expressions import ExpressionError, compile_expression
-from shared.core.objects import get_text, quote
 from shared.core.policy.conditions import VARIABLES
 from shared.core.ttl.durations import format_duration, parse_duration, parse_go_duration
+from shared.core.values.expressions import ExpressionError, compile_expression
+from shared.core.values.objects import get_text, quote
 
 CLEANUP = ("ClusterCleanupPolicy", "CleanupPolicy")
 DELETING = ("DeletingPolicy", "NamespacedDeletingPolicy")

@@ -19,8 +19,8 @@ from shared.cli.importers.imported import (
     expect_text,
 )
 from shared.cli.importers.sources import ClusterReads, parse_embedded
-from shared.core.objects import get_text, quote
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import get_text, quote
 
 GLOBAL, GLOBAL_KEY = "tekton-pruner-default-spec", "global-config"
 OF_NAMESPACE, NAMESPACE_KEY = "tekton-pruner-namespace-spec", "ns-config"

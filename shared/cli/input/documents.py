@@ -17,8 +17,8 @@ import yaml
 from yaml import MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
 from shared.adapters.config.yaml_text import SafeLoader, describe_error, measure
-from shared.core.jsontext import JSON_DEPTH_MAX, is_nested_deeper
-from shared.core.objects import quote
+from shared.core.values.jsontext import JSON_DEPTH_MAX, is_nested_deeper
+from shared.core.values.objects import quote
 from shared.errors import TtlError
 
 DOCUMENT_MAX = 16_777_216

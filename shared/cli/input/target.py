@@ -14,7 +14,7 @@ from shared.cli.input.options import Options, known_kinds, split_kinds
 from shared.cli.output.messages import inform
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, printable
+from shared.core.values.objects import ObjectRef, printable
 from shared.errors import PermanentError, TtlError
 from shared.evaluation.served import list_served, list_unserved
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from shared.adapters.kubernetes.journal_reading import JournalEvent
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.ports import JournalAction
 
 if TYPE_CHECKING:  # the client takes half a second to load

@@ -19,8 +19,8 @@ from shared.cli.objects.time_text import describe_time, instant_as_json
 from shared.cli.output.plural import plural
 from shared.cli.output.width import wrap_labelled
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Ignore
-from shared.core.objects import ObjectRef, printable
+from shared.core.decision.decide import Decision, Ignore
+from shared.core.values.objects import ObjectRef, printable
 from shared.errors import TtlError
 from shared.ports import JournalAction
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED
-from shared.core.decide import Decision, Reason
+from shared.core.decision.decide import Decision, Reason
+from shared.core.decision.namespaces import ARCHIVE
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import ARCHIVE
-from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef
 from shared.core.ttl.edits import HELD_TTL
+from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef
 
 if TYPE_CHECKING:  # what is in force takes 100 ms to load, and `explain -f` needs none of it
     from shared.cli.deleters.in_force import PolicyInForce

@@ -7,8 +7,8 @@ from typing import Any
 from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.time_text import describe_instant, instant_as_json
 from shared.core.archive.archiving import ArchiveFact, Archiving
-from shared.core.decide import Expire
-from shared.core.facts import Facts, Reason
+from shared.core.decision.decide import Expire
+from shared.core.decision.facts import Facts, Reason
 from shared.core.ttl.durations import format_duration
 from shared.evaluation.batch import BatchResult
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from shared.cli.objects.time_text import describe_instant, instant_as_json
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.decide import Ignore, Reason, Wait, find_fate
-from shared.core.facts import DeadlineFacts, Facts
+from shared.core.decision.decide import Ignore, Reason, Wait, find_fate
+from shared.core.decision.facts import DeadlineFacts, Facts
 from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.durations import format_duration

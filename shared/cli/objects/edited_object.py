@@ -13,10 +13,10 @@ from shared.cli.input.target import connected, find_rule, namespace_of, parse_ta
 from shared.cli.objects.object_report import describe_fate, is_ahead
 from shared.cli.output.width import echo
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision
+from shared.core.decision.decide import Decision
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, printable
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
+from shared.core.values.objects import ObjectRef, printable
 from shared.evaluation.evaluator import Evaluator
 from shared.usecases.hold import FindEdit, Written, write
 

@@ -13,15 +13,15 @@ from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
 from shared.cli.objects.unread_facts import UnreadFact
 from shared.cli.output.width import wrap
-from shared.core.capacity import Counted, QuotaUsage
 from shared.core.deadlines.decide_stop import Stop
-from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
-from shared.core.finish import EARLY_FINISH
+from shared.core.decision.capacity import Counted, QuotaUsage
+from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
+from shared.core.decision.finish import EARLY_FINISH
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy_rule import NOT_BEFORE, PolicyRule
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import ObjectRef, format_instant, printable
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 from shared.usecases.next_timers import warn_timer

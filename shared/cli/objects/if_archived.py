@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from shared.core.decide import NOT_AHEAD, Decision, Expire, Ignore, Reason, find_wait
+from shared.core.decision.decide import NOT_AHEAD, Decision, Expire, Ignore, Reason, find_wait
 from shared.core.policy.ruling import add
 
 

@@ -17,9 +17,9 @@ from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import AbsentObjectError, find_one
 from shared.cli.usage.findings import find_usage_kind
 from shared.cli.usage.usage_report import print_usage
-from shared.core.decide import Ignore
+from shared.core.decision.decide import Ignore
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.installation.guard_status import read_guard
 from shared.safeguards.reasons import Safeguard

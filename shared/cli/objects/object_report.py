@@ -10,8 +10,8 @@ from shared.cli.objects.deadline_report import deadline_as_json
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_time, instant_as_json
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_fate
-from shared.core.objects import ObjectRef, format_instant
+from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_fate
+from shared.core.values.objects import ObjectRef, format_instant
 
 if TYPE_CHECKING:  # what is in force takes 100 ms to load, and `explain -f` needs none of it
     from shared.cli.deleters.in_force import PolicyInForce

@@ -19,14 +19,14 @@ from shared.cli.input.documents import has_pattern, read_documents
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import NO_RULE, Owner, describe_finish, find_related
-from shared.core.decide import Facts, Ignore, Reason
-from shared.core.finish import Finish, finish_of, lacks_managed_fields
+from shared.core.decision.decide import Facts, Ignore, Reason
+from shared.core.decision.finish import Finish, finish_of, lacks_managed_fields
+from shared.core.decision.namespaces import Namespace, namespace_of, plain_namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace, namespace_of, plain_namespace
-from shared.core.objects import ObjectRef, get_controller, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.inherited import find_ttl_source
+from shared.core.values.objects import ObjectRef, get_controller, get_text, ref_of
 from shared.errors import TtlError
 from shared.evaluation.batch import BatchEvaluator
 from shared.evaluation.owners import is_unfinished_by_kind

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from shared.core.archive.gate import CHILD_REASONS
-from shared.core.decide import Decision, Facts, Ignore, Reason
+from shared.core.decision.decide import Decision, Facts, Ignore, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, format_instant, get_in, quote
 from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
+from shared.core.values.objects import ObjectRef, format_instant, get_in, quote
 from shared.evaluation.batch import BatchResult
 
 _WAITS = (Reason.NOT_ARCHIVED, *CHILD_REASONS)

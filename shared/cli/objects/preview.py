@@ -16,15 +16,15 @@ from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_
 from shared.cli.objects.unread_facts import UnreadFact, find_unread
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Reason
-from shared.core.facts import Context
-from shared.core.finish import finish_of
+from shared.core.decision.decide import Decision, Reason
+from shared.core.decision.facts import Context
+from shared.core.decision.finish import finish_of
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.edits import describe_saved
+from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.errors import PermanentError, TtlError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.batch import BatchEvaluator, BatchResult

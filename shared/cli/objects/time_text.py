@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from shared.core.objects import format_instant
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import format_instant
 
 
 def describe_time(instant: datetime, now: datetime) -> str:

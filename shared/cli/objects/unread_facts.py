@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Expire, Reason
+from shared.core.decision.decide import Decision, Expire, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.evaluation.batch import BatchResult
 
 

@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 from rich.cells import cell_len, chop_cells
 
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 
 LABEL_COLUMNS = 12
 """Columns before the text of a line with a label, as in `explain`."""

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shared.cli.policies.comparison import AnyDecision, Term, plain_term, source_of
-from shared.core.decide import Wait, find_fate
-from shared.core.objects import printable
+from shared.core.decision.decide import Wait, find_fate
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import printable
 from shared.evaluation.batch import BatchResult
 
 NAMELESS = "-"

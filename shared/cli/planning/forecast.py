@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.core.decide import Expire, Wait, find_fate
-from shared.core.forecast import FORECAST_HOURS, find_window
+from shared.core.decision.decide import Expire, Wait, find_fate
+from shared.core.decision.forecast import FORECAST_HOURS, find_window
 from shared.evaluation.batch import BatchResult
 
 STEP_HOURS = 3

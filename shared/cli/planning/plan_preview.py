@@ -11,8 +11,8 @@ from shared.cli.objects.preview import Preview, find_all
 from shared.cli.output.messages import counted, warn
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import printable
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import printable
 from shared.evaluation.served import list_served, list_unserved
 from shared.ports import Archives
 

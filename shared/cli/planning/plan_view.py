@@ -32,8 +32,8 @@ from shared.cli.planning.due_rows import (
 from shared.cli.planning.forecast import forecast, print_forecast
 from shared.cli.policies.comparison import Term
 from shared.core.deadlines.decide_stop import Stop
-from shared.core.decide import Expire, Ignore, Reason, Wait, find_fate
-from shared.core.objects import format_instant, printable
+from shared.core.decision.decide import Expire, Ignore, Reason, Wait, find_fate
+from shared.core.values.objects import format_instant, printable
 from shared.evaluation.batch import BatchResult
 
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])

@@ -11,8 +11,8 @@ from shared.cli.objects.own_deletion import find_unarchived_deletions
 from shared.cli.objects.preview import Preview
 from shared.cli.objects.unread_facts import describe_unread
 from shared.cli.output.messages import warn
-from shared.core.decide import Ignore
-from shared.core.objects import ObjectRef, printable
+from shared.core.decision.decide import Ignore
+from shared.core.values.objects import ObjectRef, printable
 
 _SHOWN = 5
 """The most objects that a message names."""

@@ -14,7 +14,7 @@ from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import is_ahead
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
+from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
 from shared.evaluation.batch import BatchResult
 
 

@@ -17,8 +17,8 @@ from shared.cli.output.tables import make_table
 from shared.cli.policies.comparison import Comparison, Count, Row, Term, source_of
 from shared.cli.policies.policy_warnings import PolicyWarning
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
-from shared.core.objects import printable
+from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
+from shared.core.values.objects import printable
 from shared.evaluation.batch import BatchResult
 
 SHOWN = 20

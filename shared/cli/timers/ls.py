@@ -19,7 +19,7 @@ from shared.cli.output.messages import inform, warn
 from shared.cli.output.plural import plural
 from shared.cli.timers.place import read_pages, settings_of_pending, timers_option
 from shared.cli.timers.timer_lines import change_line, timer_line
-from shared.core.objects import format_instant, printable
+from shared.core.values.objects import format_instant, printable
 from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer, TimerKey
 from shared.ports import PendingTimers, TimerFilter

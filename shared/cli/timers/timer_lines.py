@@ -9,8 +9,8 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from shared.core.jsontext import parse_json
-from shared.core.traceparent import TRACEPARENT
+from shared.core.values.jsontext import parse_json
+from shared.core.values.traceparent import TRACEPARENT
 from shared.errors import TtlError
 from shared.messages import Timer
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from shared.cli.planning.due_rows import By, DueRow, count_rows
 from shared.cli.planning.forecast import forecast
 from shared.cli.planning.piles import Pile, count_piles
-from shared.core.decide import Ignore, find_fate
+from shared.core.decision.decide import Ignore, find_fate
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.evaluation.batch import BatchResult
 
 STEP_HOURS = 1

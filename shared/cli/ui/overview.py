@@ -20,10 +20,10 @@ from shared.cli.policies.comparison import Term
 from shared.cli.ui.cluster_view import HIDDEN, ClusterView, UnreadPart
 from shared.cli.ui.groups import EXAMPLES_MAX, STEP_HOURS, ObjectGroup
 from shared.cli.ui.shown import ShownView
-from shared.core.forecast import FORECAST_HOURS
-from shared.core.objects import ObjectRef, format_instant, printable
+from shared.core.decision.forecast import FORECAST_HOURS
+from shared.core.decision.reasons import Reason
 from shared.core.policy.limits import BreakerLimits, Rate
-from shared.core.reasons import Reason
+from shared.core.values.objects import ObjectRef, format_instant, printable
 from shared.installation.leader import Leader
 from shared.ports import JournalAction
 

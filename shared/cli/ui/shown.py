@@ -14,7 +14,7 @@ from shared.adapters.kubernetes.reviews import AskedRight, ReviewedUser, Reviews
 from shared.cli.ui.cluster_view import ClusterView
 from shared.cli.ui.groups import KindPlace, ObjectGroup
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.safeguards.state_schema import NAME
 
 _USAGE = {("", "Secret"): "secrets", ("", "ConfigMap"): "configmaps"}

@@ -10,9 +10,8 @@ from shared.adapters.config.carrier_files import read_carriers
 from shared.adapters.config.settings import read_settings
 from shared.cli.input.options import Options
 from shared.cli.objects.preview import AbsentObjectError, no_cyclic_collection
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import get_text, parse_instant
 from shared.core.policy.policy import Policy
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
 from shared.core.references.carriers import Carriers
@@ -22,6 +21,7 @@ from shared.core.unused.decide_unused import UnusedContext, UnusedDecision, deci
 from shared.core.unused.passes import Observation
 from shared.core.unused.unused_mark import read_unused_mark
 from shared.core.unused.unused_reasons import UnusedReason
+from shared.core.values.objects import get_text, parse_instant
 from shared.errors import PermanentError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage import HeldTargets, UsageFound, UsageReader

@@ -20,10 +20,10 @@ from shared.cli.output.tables import make_table, output_console
 from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
 from shared.cli.usage.usage_report import describe_never_used, usage_as_json
-from shared.core.objects import get_text, printable
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
 from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.values.objects import get_text, printable
 from shared.errors import TtlError
 from shared.evaluation.usage import UsageReader
 from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan

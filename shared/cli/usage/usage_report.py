@@ -15,7 +15,6 @@ from shared.cli.objects.time_text import describe_instant, describe_time, instan
 from shared.cli.output.width import terminal_width, wrap
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_one_usage, source_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import format_instant, get_text, printable, ref_of
 from shared.core.references.reference import Reference
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX
 from shared.core.ttl.durations import format_duration
@@ -30,6 +29,7 @@ from shared.core.unused.decide_unused import (
 )
 from shared.core.unused.unused_mark import ANNOTATIONS_BYTES_MAX, find_excess_bytes, is_marked, mark_patch, use_patch
 from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.values.objects import format_instant, get_text, printable, ref_of
 from shared.evaluation.usage import UsageReader
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 
 CLOCK_DIFFERENCE_MAX = timedelta(minutes=5)
 """How far the clock of an archive may differ from the clocks of the API server and of this process."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.objects import get_text
-from shared.core.reasons import Reason
+from shared.core.decision.reasons import Reason
+from shared.core.values.objects import get_text
 
 
 @dataclass(frozen=True, slots=True)

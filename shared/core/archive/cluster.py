@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.core.objects import printable
+from shared.core.values.objects import printable
 
 HOME_OF_ID = "kube-system"
 """The namespace whose uid is the id of a cluster."""

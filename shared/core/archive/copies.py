@@ -7,9 +7,9 @@ from typing import Any
 from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import canonical, digest_of, without_secret_data
 from shared.core.archive.layout import ArchiveKey
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, parse_instant, ref_of
+from shared.core.values.objects import get_text, parse_instant, ref_of
 
 
 @dataclass(frozen=True, slots=True)

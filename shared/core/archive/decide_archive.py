@@ -1,8 +1,8 @@
 """Decide whether an object is archived now: one pure function.
 
-`decide_archive` has the form of `shared.core.decide.decide`: it is total, deterministic and monotone in `now`. It is
-about all finished objects for which an archive is wanted, whether or not a TTL is set for them: objects are archived
-when they finish, and not when they are due. An object that is held, exempt or being deleted is left alone.
+`decide_archive` has the form of `shared.core.decision.decide.decide`: it is total, deterministic and monotone in
+`now`. It is about all finished objects for which an archive is wanted, whether or not a TTL is set for them: objects
+are archived when they finish, and not when they are due. An object that is held, exempt or being deleted is left alone.
 """
 
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from typing import Any
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.gate import find_archive_fact
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
-from shared.core.case import Case, is_of_kind
-from shared.core.decide import NOT_AHEAD, Ignore, find_audit
-from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
-from shared.core.finish import Finish, finish_of
+from shared.core.decision.case import Case, is_of_kind
+from shared.core.decision.decide import NOT_AHEAD, Ignore, find_audit
+from shared.core.decision.facts import NOTHING_KNOWN, Context, Facts, Reason
+from shared.core.decision.finish import Finish, finish_of
+from shared.core.decision.namespaces import ARCHIVE
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import ARCHIVE
-from shared.core.objects import get_annotations, get_in
 from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.ruling import UnreadableRuleError
+from shared.core.values.objects import get_annotations, get_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def decide_archive(  # noqa: PLR0913 - the arguments of decide
     finish: Finish | None = None,
     ahead: timedelta = NOT_AHEAD,  # noqa: ARG001 - the decision is the same at any time
 ) -> ArchiveDecision:
-    """Decide whether one object is archived; the arguments are those of `shared.core.decide.decide`.
+    """Decide whether one object is archived; the arguments are those of `shared.core.decision.decide.decide`.
 
     Returns:
         Ignore or ToArchive, each with its reason and facts. Without the fact `Context.archived` the object counts as

@@ -18,8 +18,8 @@ from pydantic.alias_generators import to_camel
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.layout import ArchiveKey, container_of, key_of_log, parse_key
 from shared.core.archive.signature import UNSIGNED, SigningKeys, has_signature
-from shared.core.jsontext import check_json, parse_json
-from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
+from shared.core.values.jsontext import check_json, parse_json
+from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
 
 OBJECT_BYTES_MAX = 16 * 1024 * 1024
 """Maximum number of bytes of an object in a document: as many as one answer of the API server may have. etcd stores

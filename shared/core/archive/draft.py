@@ -13,10 +13,10 @@ from shared.core.archive.resumers import QUEUE_LABEL, find_applying, find_resumi
 from shared.core.archive.server_fields import without_server_fields
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.deadlines.run import is_merged
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, get_text, list_mappings, ref_of
 from shared.core.ttl.edits import HELD_TTL, find_held_problem, hold
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_in, get_text, list_mappings, ref_of
 
 HOLD_REASON = "restored from the archive"
 """The value of the annotation `hold` on a restored object."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.objects import get_in
+from shared.core.values.objects import get_in
 
 _STEP = re.compile(r"(?:^|\.)([^.\[\]\s]+)|\[([^\[\]]+)\]")
 _IDENTITY = ("apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace")

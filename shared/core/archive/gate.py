@@ -23,12 +23,12 @@ from typing import Any, Literal
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
-from shared.core.case import Case
-from shared.core.facts import Context, Facts, Reason
+from shared.core.decision.case import Case
+from shared.core.decision.facts import Context, Facts, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, get_text, list_mappings, parse_instant
 from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.ruling import UnreadableRuleError, add
+from shared.core.values.objects import get_in, get_text, list_mappings, parse_instant
 
 CHILD_REASONS = (Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED)
 """Why the children of an object keep it."""

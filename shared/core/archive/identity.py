@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.core.jsontext import parse_json
-from shared.core.objects import format_instant, get_text, parse_instant, printable
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import format_instant, get_text, parse_instant, printable
 
 MARKER = "archive.json"
 """The path of the marker below the root of the archive; no document is there."""

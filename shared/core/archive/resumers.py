@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.core.dispatchers import find_dispatcher
-from shared.core.objects import get_in
+from shared.core.decision.dispatchers import find_dispatcher
+from shared.core.values.objects import get_in
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """The label with the LocalQueue of an object."""

@@ -21,7 +21,7 @@ vmware-tanzu/velero pkg/restore/actions (pod_action.go, pvc_action.go).
 
 from typing import Any
 
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings
 
 METADATA = (
     "uid",

@@ -6,8 +6,8 @@ from typing import Any
 from shared.core.archive.cluster import parse_cluster_part
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
-from shared.core.jsontext import JsonLimitError
-from shared.core.objects import get_text, ref_of
+from shared.core.values.jsontext import JsonLimitError
+from shared.core.values.objects import get_text, ref_of
 
 _SHOWN_MAX = 5  # documents of one version, in a message
 _HARMLESS = (

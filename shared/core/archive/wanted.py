@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from shared.core.archive.archiving import Archiving
-from shared.core.case import Case
-from shared.core.namespaces import ARCHIVE
-from shared.core.objects import ANNOTATION_DOMAIN, get_text, quote
+from shared.core.decision.case import Case
+from shared.core.decision.namespaces import ARCHIVE
 from shared.core.policy.archives import NATIVE_GROUP, ArchiveDestination
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.ruling import find_archive_rule, find_future_archive_rule
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_text, quote
 
 _NO_SETTINGS = Archiving(to="", source="")
 """The settings of an archive that no rule sets."""

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from shared.core.kinds.deadline_rule import ACTIONS
-from shared.core.objects import ANNOTATION_DOMAIN, quote
 from shared.core.ttl.durations import or_never, parse_duration
 from shared.core.ttl.ttl import Origin
+from shared.core.values.objects import ANNOTATION_DOMAIN, quote
 
 ACTIVE_DEADLINE = "active-deadline"
 """The annotation that sets how long an object may run."""

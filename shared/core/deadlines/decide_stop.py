@@ -1,7 +1,7 @@
 """Decide whether an unfinished object is left alone, waits for its deadline, or is stopped: one pure function.
 
-`decide_stop` has the form of `shared.core.decide.decide`, and the same properties: it is total, deterministic and
-monotone in `now`. If a fact is unknown, the object is left alone, and the reason names the fact.
+`decide_stop` has the form of `shared.core.decision.decide.decide`, and the same properties: it is total, deterministic
+and monotone in `now`. If a fact is unknown, the object is left alone, and the reason names the fact.
 `evaluate_stop` finds out, without a clock, when the object reaches its deadline, or why it is left alone.
 
 The clock of an active deadline starts with the object, or with its last resume. It does not run while the object is
@@ -20,9 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.appliers import find_applier
 from shared.core.archive.wanted import InvalidArchiveError, find_archiving
-from shared.core.case import Case, is_of_kind
 from shared.core.deadlines.deadline import (
     DEADLINES,
     ON_DEADLINE,
@@ -33,18 +31,20 @@ from shared.core.deadlines.deadline import (
 )
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, InvalidMarkError, Mark, read_mark
 from shared.core.deadlines.run import Run, Waiting, find_stop_problem, is_merged, run_of, waiting_of
-from shared.core.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_kept, find_wait
-from shared.core.dispatchers import find_dispatcher
-from shared.core.evaluate import Evaluated
-from shared.core.facts import NOTHING_KNOWN, Context, DeadlineFacts, Facts, Reason
-from shared.core.finish import Finish, finish_of
+from shared.core.decision.appliers import find_applier
+from shared.core.decision.case import Case, is_of_kind
+from shared.core.decision.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_kept, find_wait
+from shared.core.decision.dispatchers import find_dispatcher
+from shared.core.decision.evaluate import Evaluated
+from shared.core.decision.facts import NOTHING_KNOWN, Context, DeadlineFacts, Facts, Reason
+from shared.core.decision.finish import Finish, finish_of
 from shared.core.kinds.predicates import UnknownShapeError
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_controller, get_in, get_text
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import UnreadableRuleError, find_deadline_rule
 from shared.core.ttl.ttl import InvalidTtlError, native_ttl
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_controller, get_in, get_text
 
 _MAXIMUM = "the namespace's max-active-deadline"
 _NOT_STARTED = Run(None)
@@ -74,7 +74,7 @@ def decide_stop(  # noqa: PLR0913 - all inputs of a decision
     finish: Finish | None = None,
     ahead: timedelta = NOT_AHEAD,
 ) -> StopDecision:
-    """Decide whether one object is stopped; the arguments are those of `shared.core.decide.decide`.
+    """Decide whether one object is stopped; the arguments are those of `shared.core.decision.decide.decide`.
 
     Returns:
         Ignore, Wait or Stop, each with its reason and facts. An object whose deadline is over exactly now is stopped.

@@ -14,8 +14,8 @@ from shared.core.deadlines.deadline import (
 from shared.core.deadlines.run import find_stop_problem
 from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import Edit, check_changeable
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations
 
 
 def check_deadline(value: str) -> None:

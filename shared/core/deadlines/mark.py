@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.core.objects import ANNOTATION_DOMAIN, format_instant, get_annotations, get_in, parse_instant, quote
+from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant, get_annotations, get_in, parse_instant, quote
 
 DEADLINE_EXCEEDED = "deadline-exceeded"
 """The annotation with the instant of the last stop."""

@@ -1,7 +1,7 @@
 """Find the kind rules of a process by apiVersion and kind, or by the names that people use."""
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import quote
+from shared.core.values.objects import quote
 
 
 class Catalogue:

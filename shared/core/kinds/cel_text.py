@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
-from shared.core.objects import ANNOTATION_DOMAIN
+from shared.core.values.objects import ANNOTATION_DOMAIN
 
 NULL = "dyn(null)"
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from shared.core.kinds.native_ttl import NativeDeadline
 from shared.core.kinds.predicates import Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, ConditionTime, TimeSource, finish_sources
-from shared.core.objects import get_in
+from shared.core.values.objects import get_in
 
 Action = Literal["stop", "suspend", "delete"]
 """What is done with an object at its deadline."""

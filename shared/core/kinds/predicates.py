@@ -8,8 +8,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from shared.core.expressions import Expression, ExpressionError, Returns, compile_expression
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.values.expressions import Expression, ExpressionError, Returns, compile_expression
+from shared.core.values.objects import get_in, get_text, list_mappings
 
 Path = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*(\[\*\])?(\.[A-Za-z][\w-]*(\[\*\])?)+$")]
 """A dotted path from the object's root; `[*]` after a list means each of its elements: `status.parts[*].phase`."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.predicates import Predicate, UnknownShapeError, conditions_of, values_at
 from shared.core.kinds.rule import FinishedWhen, KindRule, Outcome
-from shared.core.objects import get_in, get_text, list_mappings, quote
+from shared.core.values.objects import get_in, get_text, list_mappings, quote
 
 
 def describe_test(test: Predicate) -> str:

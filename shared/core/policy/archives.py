@@ -25,9 +25,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from shared.core.archive.destination import parse_destination, shown_url
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import quote
 from shared.core.policy.matching import DURATION_SCHEMA, Duration
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import quote
 
 NATIVE_GROUP = "tekton.dev"
 """The API group of the kinds that Tekton Results archives."""

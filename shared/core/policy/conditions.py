@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from shared.core.expressions import Expression, ExpressionError, Returns, compile_expression
-from shared.core.namespaces import TEXT_MAX
-from shared.core.objects import get_controller, get_in, quote
+from shared.core.decision.namespaces import TEXT_MAX
 from shared.core.policy.matching import NamespaceUnreadError, Subject
+from shared.core.values.expressions import Expression, ExpressionError, Returns, compile_expression
+from shared.core.values.objects import get_controller, get_in, quote
 
 _NAMESPACE = "namespaceObject"
 """The name that Kubernetes' admission policies use: `namespace` is a reserved word of CEL."""

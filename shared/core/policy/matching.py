@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.predicates import Narrowing, RuleModel
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.namespaces import Namespace
-from shared.core.objects import get_controller, get_in, quote
 from shared.core.ttl.durations import parse_duration
+from shared.core.values.objects import get_controller, get_in, quote
 
 DURATION_SCHEMA = {
     "anyOf": [

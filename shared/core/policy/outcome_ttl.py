@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, WithJsonSchema
 
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import quote
 from shared.core.policy.matching import DURATION_SCHEMA, read_duration
 from shared.core.ttl.durations import format_duration, or_never
+from shared.core.values.objects import quote
 
 OUTCOMES: tuple[Outcome | None, ...] = (Outcome.SUCCEEDED, Outcome.FAILED, None)
 _AFTER = {"anyOf": [*DURATION_SCHEMA["anyOf"], {"const": "never"}]}

@@ -15,13 +15,13 @@ from shared.core.deadlines.deadline import Deadline, Stage
 from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import quote
 from shared.core.policy.archives import RuleArchive
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.policy.matching import Duration, Match
 from shared.core.policy.outcome_ttl import AnyDeadline, AnyLasting
 from shared.core.policy.unused import RuleUnused, check_unused
 from shared.core.ttl.ttl import Ttl
+from shared.core.values.objects import quote
 
 _PERCENT = re.compile(r"([1-9][0-9]?)%")
 

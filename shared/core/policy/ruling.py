@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from shared.core.deadlines.deadline import Stage
-from shared.core.expressions import ExpressionError
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import get_in, parse_instant
 from shared.core.policy.conditions import Grouping
 from shared.core.policy.matching import Subject
 from shared.core.policy.policy import Candidate
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.ttl import Ttl
+from shared.core.values.expressions import ExpressionError
+from shared.core.values.objects import get_in, parse_instant
 
 ALWAYS = datetime.min.replace(tzinfo=UTC)
 

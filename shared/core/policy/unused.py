@@ -21,13 +21,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import quote
 from shared.core.policy.archives import RuleArchive
 from shared.core.policy.matching import DURATION_SCHEMA, Duration, Match, is_glob
+from shared.core.values.objects import quote
 
 CONFIG_MAPS = KindRule(
     api_versions=("v1",), kind="ConfigMap", plural="configmaps", short_names=("cm",), never_finishes="it has settings"

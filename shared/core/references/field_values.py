@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.objects import ObjectRef, quote
 from shared.core.references.carrier import TYPED, ReferenceField
 from shared.core.references.paths import Many, format_path, parse_path
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind, as_pattern
 from shared.core.references.selectors import Selector, read_selector
+from shared.core.values.objects import ObjectRef, quote
 
 Keys = tuple[str | int, ...]
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from shared.core.objects import ObjectRef
 from shared.core.references.reference import ANY, Reference
+from shared.core.values.objects import ObjectRef
 
 TEMPLATES_OF_ONE_MAX = 100
 """The most names with templates, and label selectors, that are read from one object. More make the answer unknown."""

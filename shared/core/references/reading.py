@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from shared.core.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
 from shared.core.references.carrier import Carrier, ReferenceField
 from shared.core.references.carriers import Carriers
 from shared.core.references.field_tree import FieldNode, plant
@@ -20,6 +19,7 @@ from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import find_by_shape
 from shared.core.references.sidecars import read_sidecar
 from shared.core.references.target_names import TargetNames
+from shared.core.values.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
 
 _NAME = "azure-storage-account-{}-secret"
 _ACCOUNTS = ("storageaccount", "storageaccountname")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from shared.core.objects import ObjectRef, quote
 from shared.core.references.selectors import Selector
+from shared.core.values.objects import ObjectRef, quote
 
 ANY = "*"
 """Any name, or any namespace."""

@@ -6,8 +6,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shared.core.objects import ref_of
 from shared.core.references.reference import ANY, Reference, TargetKind, fits
+from shared.core.values.objects import ref_of
 
 LOOKUPS_IN_WORD_MAX = 20_000
 """The most steps in which the names within one word are looked for, some milliseconds."""

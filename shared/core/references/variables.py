@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.core.objects import get_in, get_text
 from shared.core.references.words import UNKNOWN_NAME
+from shared.core.values.objects import get_in, get_text
 
 GROWTH_CHARACTERS_MAX = 100_000
 """How much longer the values make the texts of one container. With more, the container has a text with any name."""

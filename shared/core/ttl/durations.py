@@ -4,7 +4,7 @@ import math
 import re
 from datetime import timedelta
 
-from shared.core.objects import quote
+from shared.core.values.objects import quote
 
 # A century: far beyond any retention, far below what overflows a date.
 DURATION_MAX = timedelta(days=36_500)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
 from shared.core.ttl.durations import format_duration, parse_duration
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
 
 HELD_TTL = "held-ttl"
 _STATUS = "status."

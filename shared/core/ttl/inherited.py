@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.core.kinds.native_ttl import NativeTtl
-from shared.core.objects import ObjectRef, get_in, get_text
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, read_fields
+from shared.core.values.objects import ObjectRef, get_in, get_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl, TtlField
 from shared.core.kinds.predicates import UnknownShapeError, holds
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
 from shared.core.ttl.durations import DURATION_MAX, or_never, parse_duration, parse_go_duration
+from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
 
 _DURATIONS = ("ttl", "ttl-succeeded", "ttl-failed")
 TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")

@@ -6,7 +6,7 @@ to keep it, whatever refers to it.
 
 from collections.abc import Callable, Iterable
 
-from shared.core.namespaces import Namespace
+from shared.core.decision.namespaces import Namespace
 from shared.core.policy.matching import Subject
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import is_opted_in

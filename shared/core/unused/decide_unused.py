@@ -1,8 +1,8 @@
 """Decide whether an unused Secret or ConfigMap is kept, marked, or deleted: one pure function.
 
-`decide_unused` has the form of `shared.core.decide.decide`: it is total, deterministic and monotone in `now`. One more
-reference, and one carrier that cannot be listed, never makes it return DeleteUnused. If a fact is unknown, the object
-is kept, and its mark stays as it is.
+`decide_unused` has the form of `shared.core.decision.decide.decide`: it is total, deterministic and monotone in `now`.
+One more reference, and one carrier that cannot be listed, never makes it return DeleteUnused. If a fact is unknown, the
+object is kept, and its mark stays as it is.
 
 Unused means: was used, and is not any more. So the use of an object is recorded when a complete pass first sees it.
 An object is marked when a complete pass finds it unused, and there is evidence that it was used: the record, or a newer
@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.case import is_of_kind
-from shared.core.decide import NOT_AHEAD
+from shared.core.decision.case import is_of_kind
+from shared.core.decision.decide import NOT_AHEAD
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
@@ -30,6 +29,7 @@ from shared.core.unused.never_collected import find_never_collected
 from shared.core.unused.passes import Observation, is_confirmed
 from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, read_unused_mark, read_used_at
 from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.values.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.objects import (
+from shared.core.values.objects import (
     ANNOTATION_DOMAIN,
     ANNOUNCED_LABEL,
     format_instant,

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
-from shared.core.objects import format_instant
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import add
+from shared.core.values.objects import format_instant
 
 
 @dataclass(frozen=True, slots=True)

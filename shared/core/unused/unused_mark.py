@@ -19,14 +19,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.core.objects import (
-    ANNOTATION_DOMAIN,
-    ANNOUNCED_LABEL,
-    format_instant,
-    get_annotations,
-    get_in,
-    parse_instant,
-)
 from shared.core.unused.field_writes import (
     ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
@@ -39,6 +31,14 @@ from shared.core.unused.field_writes import (
     hash_foreign_writes,
     list_foreign_times,
     read_attested,
+)
+from shared.core.values.objects import (
+    ANNOTATION_DOMAIN,
+    ANNOUNCED_LABEL,
+    format_instant,
+    get_annotations,
+    get_in,
+    parse_instant,
 )
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024

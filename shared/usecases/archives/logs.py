@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.core.archive.layout import ArchiveKey, log_path
-from shared.core.objects import get_text
+from shared.core.values.objects import get_text
 from shared.errors import AbsentDocumentError, DamagedDocumentError, MissingLogError, TryLaterError
 from shared.evaluation.pod_logs import ContainerLog, LogGap, PodLogs
 from shared.ports import Archive

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact
-from shared.core.decide import Decision, Reason
-from shared.core.objects import ObjectRef, format_instant, ref_of
+from shared.core.decision.decide import Decision, Reason
 from shared.core.ttl.durations import format_duration
+from shared.core.values.objects import ObjectRef, format_instant, ref_of
 from shared.messages import ObjectArchived, Timer
 from shared.ports import EventReason
 from shared.usecases.archives.lookup import AcknowledgedCopy

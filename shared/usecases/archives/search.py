@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from shared.core.archive.layout import CLUSTER_SCOPED, ArchiveKey, prefix_of
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.errors import AbsentDocumentError, TtlError
 from shared.ports.archive import Archive, Stored
 

@@ -16,10 +16,10 @@ from shared.core.archive.archiving import Archiving
 from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.document import Document, Record
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.archives import ArchiveDestination
+from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from shared.core.forecast import Forecast
+from shared.core.decision.forecast import Forecast
 from shared.messages import SweepStep
 from shared.usecases.impatient import Outage
 from shared.usecases.sweeps.memory import SweepMemory

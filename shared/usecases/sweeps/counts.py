@@ -6,9 +6,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from shared.core.facts import Audited
-from shared.core.objects import ObjectRef
-from shared.core.reasons import Reason
+from shared.core.decision.facts import Audited
+from shared.core.decision.reasons import Reason
+from shared.core.values.objects import ObjectRef
 from shared.messages import SWEEP_COUNT_MAX, ObjectDeleted
 from shared.ports import HandlingReason, Telemetry, Verdict
 from shared.usecases.audit_reports import AuditFindings

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Cluster, Page, Snapshot

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import ConflictError, TryLaterError, TtlError
 from shared.messages import TIMERS_MAX, Purpose, Timer, TimersSet
 from shared.ports import Publisher, Snapshot, Telemetry

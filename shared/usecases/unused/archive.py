@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.document import Record
-from shared.core.facts import Context
+from shared.core.decision.facts import Context
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, ref_of
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import USAGE_KINDS
 from shared.core.references.reference import TargetKind
 from shared.core.unused.unused_archive import ArchiveProof, find_unused_archiving
+from shared.core.values.objects import get_text, ref_of
 from shared.errors import ConflictError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.ports import Snapshot, Target, Telemetry, UsageCluster

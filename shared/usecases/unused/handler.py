@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, ref_of
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
 from shared.core.unused.decide_unused import UnusedContext, UnusedDecision, decide_unused
 from shared.core.unused.unused_archive import ArchiveProof
+from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ForbiddenError, PermanentError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage import Target, UsageFound

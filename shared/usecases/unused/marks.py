@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.core.objects import format_instant, ref_of
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.unused.decide_unused import (
     Keep,
@@ -25,6 +24,7 @@ from shared.core.unused.unused_mark import (
     use_patch,
 )
 from shared.core.unused.unused_reasons import UnusedReason
+from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.usage import Target
 from shared.ports import EventReason, Verdict

@@ -22,7 +22,7 @@ from shared.adapters.timers.cloudtasks.send_times import AHEAD_MAX, put_off_seco
 from shared.adapters.timers.cloudtasks.task_form import TASK_BYTES_MAX
 from shared.adapters.timers.limits import EngineLimits
 from shared.bootstrap.admission import build_admission
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import EventError, TryLaterError, TtlError
 from shared.messages import Purpose, Timer, TimerKey
 from shared.ports import FiredTask

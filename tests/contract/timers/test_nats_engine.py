@@ -15,7 +15,7 @@ import pytest
 from shared.adapters.timers.nats.engine import NatsTimers
 from shared.adapters.timers.nats.heads import Standing
 from shared.adapters.timers.nats.subjects import KeySubjects, text_of
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import EventError, TryLaterError
 from shared.messages import Purpose, Timer, TimerKey
 from tests.contract.timers.nats_world import STREAM, world_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.core.timing import backoff_seconds
+from shared.core.values.timing import backoff_seconds
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Proof, Purpose, Timer, TimerKey
 from shared.ports import DurableTimers, TimerFilter

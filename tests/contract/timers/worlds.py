@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared.adapters.timers.limits import EngineLimits
 from shared.adapters.timers.sqlite.engine import SqliteTimers
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import Message, Purpose, Timer
 from shared.ports import DurableTimers, Publisher
 from tests.simulation.memory_timers import MemoryTimers, TimerStore

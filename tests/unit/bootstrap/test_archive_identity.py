@@ -13,7 +13,7 @@ from shared.adapters.config.settings import ARCHIVE_KEYS
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.document import Document, Record
 from shared.core.archive.identity import MARKER, KnownArchive, Marker
-from shared.core.decide import Expire, Ignore, Reason
+from shared.core.decision.decide import Expire, Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError

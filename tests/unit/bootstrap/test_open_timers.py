@@ -10,7 +10,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.config.settings import read_settings
 from shared.bootstrap import open_timers as module
 from shared.bootstrap.open_timers import open_pending, open_timers
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import Purpose, Timer
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.core.namespaces import NAMESPACES, plain_namespace
+from shared.core.decision.namespaces import NAMESPACES, plain_namespace
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import cluster_id, namespaces

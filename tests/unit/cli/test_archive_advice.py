@@ -5,10 +5,10 @@ from dataclasses import replace
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.objects.advice import advise_archive
 from shared.core.archive.archiving import Archiving
-from shared.core.decide import Facts, Ignore, Reason
-from shared.core.finish import Finish
-from shared.core.objects import ref_of
+from shared.core.decision.decide import Facts, Ignore, Reason
+from shared.core.decision.finish import Finish
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ref_of
 from tests.builders import JOB, ago, job, namespace
 
 WAITING = Ignore(

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from shared.cli.objects.preview import LOOKUPS_MAX, ArchiveLookups
-from shared.core.facts import Context
-from shared.core.namespaces import plain_namespace
+from shared.core.decision.facts import Context
+from shared.core.decision.namespaces import plain_namespace
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from tests.archives import FakeArchive, FakeArchives, archiving

@@ -14,10 +14,10 @@ from shared.cli.objects.archive_report import archive_as_json, archive_lines, de
 from shared.cli.objects.own_deletion import describe_own_deletion, find_unarchived_deletions
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Ignore
-from shared.core.facts import Facts, Reason
-from shared.core.finish import Finish
-from shared.core.objects import ref_of
+from shared.core.decision.decide import Ignore
+from shared.core.decision.facts import Facts, Reason
+from shared.core.decision.finish import Finish
+from shared.core.values.objects import ref_of
 from shared.evaluation.batch import BatchResult
 from tests.builders import JOB, NOW, ago, job, later, stamp
 

@@ -12,11 +12,11 @@ from shared.cli.objects.preview import ObjectPreview
 from shared.cli.planning.plan_view import print_plan
 from shared.cli.policies.comparison import Comparison, term_of
 from shared.cli.policies.comparison_output import describe
-from shared.core.capacity import Counted
 from shared.core.deadlines.decide_stop import decide_stop
-from shared.core.decide import Context, decide
-from shared.core.namespaces import plain_namespace
-from shared.core.objects import ref_of
+from shared.core.decision.capacity import Counted
+from shared.core.decision.decide import Context, decide
+from shared.core.decision.namespaces import plain_namespace
+from shared.core.values.objects import ref_of
 from shared.evaluation.batch import BatchResult
 from tests.builders import JOB, NOW, ago, job, shipped_kinds
 

@@ -16,8 +16,8 @@ from shared.adapters.telemetry.log_lines import configure_logging
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.cli.input.command import run_in_loop
 from shared.cli.output.messages import warn
-from shared.core.decide import Reason
-from shared.core.objects import ObjectRef
+from shared.core.decision.decide import Reason
+from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectDeleted
 from shared.ports import Verdict
 from tests.builders import ROOT

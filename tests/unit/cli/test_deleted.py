@@ -20,8 +20,8 @@ from shared.cli.journal.events import find_entries, find_entries_of
 from shared.cli.journal.record import DeletionRecord, find_record
 from shared.cli.main import main
 from shared.cli.objects.preview import AbsentObjectError
-from shared.core.objects import format_instant
 from shared.core.policy.policy import NO_POLICY
+from shared.core.values.objects import format_instant
 from shared.errors import ForbiddenError, TtlError
 from shared.ports import JournalAction
 from tests.archives import opened_archives

@@ -8,7 +8,7 @@ import pytest
 
 from shared.cli.input import documents
 from shared.cli.input.documents import read_documents
-from shared.core.jsontext import JSON_DEPTH_MAX
+from shared.core.values.jsontext import JSON_DEPTH_MAX
 from shared.errors import TtlError
 from tests.builders import ROOT
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.cli.objects.related import NO_RULE
-from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from tests.builders import COMMAND, ago, annotated, having, job, namespace, owned_by, pod, runtime, trainjob
 
 NEVER = {

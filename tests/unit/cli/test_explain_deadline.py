@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from shared.cli.main import main
 from shared.cli.objects.deadline_report import STOP_WORDS
 from shared.cli.objects.object_report import WORDS
-from shared.core.reasons import Reason
+from shared.core.decision.reasons import Reason
 from tests.builders import LONG_AGO, ago, annotated, condition, having, job, namespace, pod, stamp
 
 STARTED = LONG_AGO

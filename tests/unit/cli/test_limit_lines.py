@@ -3,7 +3,7 @@
 import pytest
 
 from shared.cli.objects.explanation import limit_lines
-from shared.core.capacity import Counted, QuotaPressure, QuotaUsage
+from shared.core.decision.capacity import Counted, QuotaPressure, QuotaUsage
 from tests.unit.core.ttl.test_precedence import DONE, facts, rules
 
 COUNTED = rules(maxCount=50)

@@ -14,12 +14,12 @@ from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import find_related
-from shared.core.decide import Context, decide
+from shared.core.decision.decide import Context, decide
+from shared.core.decision.namespaces import plain_namespace
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.namespaces import plain_namespace
-from shared.core.objects import format_instant, ref_of
 from shared.core.policy.policy import NO_POLICY
-from shared.core.scope import Scope
+from shared.core.values.objects import format_instant, ref_of
+from shared.core.values.scope import Scope
 from shared.errors import TtlError
 from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed

@@ -12,8 +12,8 @@ from shared.cli.policies.comparison import Comparison, Count, Term
 from shared.cli.policies.comparison_output import show
 from shared.cli.policies.policy_warnings import check_limit
 from shared.core.archive.archiving import Archiving
-from shared.core.decide import Expire, Facts, Ignore, Reason, Wait
-from shared.core.finish import Finish
+from shared.core.decision.decide import Expire, Facts, Ignore, Reason, Wait
+from shared.core.decision.finish import Finish
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import NOW, ago, later
 from tests.unit.cli.test_plan import a_job, cluster_of, compare

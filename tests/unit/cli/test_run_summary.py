@@ -8,7 +8,7 @@ from shared.adapters.telemetry import logs
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.cli import run
 from shared.cli.run import summarize
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectStopped
 from shared.ports import Verdict
 

@@ -9,11 +9,11 @@ from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import Owner, find_related
 from shared.cli.objects.unread_facts import describe_unread
 from shared.core.deadlines.decide_stop import decide_stop
-from shared.core.decide import Context, Reason, decide
+from shared.core.decision.decide import Context, Reason, decide
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.namespaces import namespace_of, plain_namespace
-from shared.core.objects import get_controller, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.values.objects import get_controller, ref_of
 from shared.evaluation.batch import BatchEvaluator
 from shared.ports import Snapshot
 from tests.builders import JOB, NOW, ago, job, kind_rule, namespace, owned_by

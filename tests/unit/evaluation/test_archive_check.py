@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.core.archive.document import Document, Record
-from shared.core.decide import Expire, Ignore, Reason, Wait
+from shared.core.decision.decide import Expire, Ignore, Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import archive_check
 from shared.evaluation import evaluator as evaluator_module

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from shared.core.deadlines.decide_stop import Stop
-from shared.core.decide import Expire, Ignore, Reason, Wait
+from shared.core.decision.decide import Expire, Ignore, Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
 from shared.errors import ForbiddenError, PermanentError, TryLaterError

@@ -9,7 +9,7 @@ import pytest
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import ChildKind
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.devserver.apiserver import Resource
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import owned_lists

@@ -6,10 +6,10 @@ import pytest
 
 from shared.core.deadlines.decide_stop import Stop, decide_stop
 from shared.core.deadlines.mark import STOPS_MAX
-from shared.core.decide import Ignore
-from shared.core.facts import Context
-from shared.core.namespaces import namespace_of
-from shared.core.reasons import Reason
+from shared.core.decision.decide import Ignore
+from shared.core.decision.facts import Context
+from shared.core.decision.namespaces import namespace_of
+from shared.core.decision.reasons import Reason
 from shared.evaluation import lost_marks
 from shared.evaluation.lost_marks import LostMarks
 from tests.builders import JOB, NOW, having, job, namespace, not_none, stamp

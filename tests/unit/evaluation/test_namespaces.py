@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from shared.core.decide import Context, Expire, Reason, decide
-from shared.core.namespaces import TEXT_MAX, namespace_of
+from shared.core.decision.decide import Context, Expire, Reason, decide
+from shared.core.decision.namespaces import TEXT_MAX, namespace_of
 from shared.errors import ForbiddenError
 from shared.evaluation import namespaces as module
 from shared.evaluation.namespaces import Namespaces

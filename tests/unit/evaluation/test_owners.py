@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.core.facts import NOTHING_KNOWN
+from shared.core.decision.facts import NOTHING_KNOWN
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import AbsentKindError
 from shared.evaluation.owners import Owners, is_unfinished_by_kind, with_owner
 from tests.builders import JOB, POD, ago, having, job, owned_by, pod, rule_of, shipped_kinds

@@ -7,7 +7,7 @@ import pytest
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
-from shared.core.timing import jittered
+from shared.core.values.timing import jittered
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.ranks import RANK_AGE_SECONDS_MAX
 from shared.messages import Purpose, SweepStep, Timer, TimersSet

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from shared.core.decision.reasons import Reason
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.reasons import Reason
+from shared.core.values.objects import ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.proofs import Proofs

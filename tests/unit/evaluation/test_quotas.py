@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.decide import Reason
+from shared.core.decision.decide import Reason
 from shared.errors import ForbiddenError
 from tests.builders import ago, annotated, having, job, owned_by
 from tests.fakes import Call

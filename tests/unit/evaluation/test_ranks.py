@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.decide import Expire, Ignore, Reason
+from shared.core.decision.decide import Expire, Ignore, Reason
 from shared.errors import ForbiddenError
 from shared.evaluation.ranks import FALLEN_MAX
 from tests.builders import ago, annotated, having

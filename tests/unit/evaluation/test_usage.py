@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.objects import ObjectRef, ref_of
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import names_of
+from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ForbiddenError, TryLaterError
 from shared.evaluation.turns import TURN_SECONDS_MAX
 from shared.evaluation.usage import UsageReader

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.predicates import UnknownShapeError, holds
 from shared.installation.delete_guard import guard
 from tests.admission_policies import evaluate

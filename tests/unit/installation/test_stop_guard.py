@@ -6,9 +6,9 @@ import pytest
 
 from shared.core.archive.draft import merged
 from shared.core.deadlines.run import find_stop_problem, run_of
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.deadline_rule import ACTIONS, Action
-from shared.core.objects import get_in
+from shared.core.values.objects import get_in
 from tests.admission_policies import evaluate
 from tests.builders import having, not_none
 from tests.guarded_kinds import (

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.objects import ref_of
 from shared.core.policy.limits import BreakerLimits, Limits, Rate, RecreationLimits
+from shared.core.values.objects import ref_of
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.safeguards.breaker import KEPT_NAMES_MAX, release_breaker

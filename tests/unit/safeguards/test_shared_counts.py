@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.objects import ObjectRef
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
+from shared.core.values.objects import ObjectRef
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted
 from shared.safeguards import shared_state

@@ -22,7 +22,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
 from shared.source.watch import SWEEP_PAUSE_SECONDS

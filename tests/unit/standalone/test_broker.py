@@ -12,7 +12,7 @@ import pytest
 
 from shared.adapters.events.answers import FunctionAnswer
 from shared.adapters.events.cloudevents import Event, parse_event, to_http
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
 from shared.standalone.broker import HOPS, LocalBroker

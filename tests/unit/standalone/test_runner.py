@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from shared.bootstrap.timer_engine import UnstoredTimers
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.messages import Purpose, Timer
 from shared.standalone import runner as runner_module
 from shared.standalone.runner import Runner, local_broker

@@ -11,8 +11,8 @@ from shared.core.archive.document import Document, Record
 from shared.core.archive.layout import parse_key
 from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ref_of
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, UnreachableLogError, UnsignedDocumentError
 from shared.evaluation.children import Children

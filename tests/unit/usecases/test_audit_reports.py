@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from shared.core.facts import Audited
-from shared.core.objects import ObjectRef
+from shared.core.decision.facts import Audited
+from shared.core.values.objects import ObjectRef
 from shared.errors import ForbiddenError
 from shared.messages import SweepStep
 from shared.ports import Verdict

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.core import decide as decide_module
 from shared.core.archive import decide_archive
 from shared.core.deadlines import decide_stop
+from shared.core.decision import decide as decide_module
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ref_of
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from shared.core.deadlines.mark import STOPS_MAX
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.deadline_rule import DeadlineRule
-from shared.core.objects import get_annotations, get_in, ref_of
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
+from shared.core.values.objects import get_annotations, get_in, ref_of
+from shared.core.values.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import DECIDED_SECONDS, Evaluator
 from shared.messages import ObjectDeleted, ObjectStopped, Purpose, Timer, TimersSet

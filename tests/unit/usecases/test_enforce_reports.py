@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from shared.core.deadlines.decide_stop import decide_stop
-from shared.core.facts import Context
-from shared.core.namespaces import namespace_of, plain_namespace
+from shared.core.decision.facts import Context
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.usecases.enforce_reports import describe_stop, find_stop_event
 from tests.builders import JOB, NOW, annotated, having, job, namespace, not_none, stamp
 

@@ -8,8 +8,8 @@ import pytest
 from shared.adapters.timers.limits import LIMITS
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import Outcome
-from shared.core.objects import ref_of
-from shared.core.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
+from shared.core.values.objects import ref_of
+from shared.core.values.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ATTEMPTS_COUNTED_MAX, ObjectDeleted, Purpose, Timer, TimersSet

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
+from shared.core.decision.namespaces import plain_namespace
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.namespaces import plain_namespace
-from shared.core.objects import ref_of
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, ObjectWarned, Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry

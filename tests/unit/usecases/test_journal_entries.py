@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.messages import ObjectArchived, ObjectStopped
 from shared.ports import EventReason
 from shared.usecases.journal_entries import entry_of_archive, entry_of_deletion, entry_of_stop

@@ -7,8 +7,8 @@ import pytest
 
 from shared.adapters.config.policy_file import POLICY_POLL_SECONDS
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
-from shared.core.objects import ref_of
 from shared.core.policy.limits import BreakerLimits, Limits
+from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.namespaces import NAMESPACE_AGE_SECONDS_MAX
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.errors import TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet

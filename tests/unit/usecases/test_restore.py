@@ -7,7 +7,7 @@ import pytest
 
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.field_path import parse_field_path
-from shared.core.objects import ObjectRef, get_annotations, ref_of
+from shared.core.values.objects import ObjectRef, get_annotations, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot
 from shared.usecases.restore import Restored, RestoreOptions, ServedKind, restore

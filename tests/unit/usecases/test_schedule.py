@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.messages import Proof, Purpose
 from shared.usecases.schedule import NEW, SETTLED, schedule

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY
-from shared.core.timing import BACKOFF_SECONDS
+from shared.core.values.objects import ref_of
+from shared.core.values.timing import BACKOFF_SECONDS
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served

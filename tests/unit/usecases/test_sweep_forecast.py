@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.forecast import FORECAST_HOURS
+from shared.core.decision.forecast import FORECAST_HOURS
 from shared.errors import ForbiddenError
 from shared.messages import SweepStep
 from shared.usecases.sweeps.chains import SweepChains

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.errors import ConflictError, TryLaterError
 from shared.messages import TIMERS_MAX, Purpose, Timer
 from shared.ports import Snapshot

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from shared.core.objects import ANNOUNCED_LABEL, ObjectRef, format_instant
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import NO_POLICY
 from shared.core.references.reference import Reference, TargetKind
@@ -18,6 +17,7 @@ from shared.core.references.target_names import TargetNames
 from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USE_MANAGER, USED_AT
 from shared.core.unused.passes import Pass
 from shared.core.unused.unused_mark import use_patch
+from shared.core.values.objects import ANNOUNCED_LABEL, ObjectRef, format_instant
 from shared.devserver.apiserver import WriteOptions
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS

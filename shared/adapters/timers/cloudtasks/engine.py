@@ -30,7 +30,7 @@ from shared.adapters.timers.cloudtasks.task_queue import (
     connect,
 )
 from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.core.objects import quote
+from shared.core.values.objects import quote
 from shared.errors import EventError, TryLaterError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Timer, TimerKey
 from shared.ports import EVERY_TIMER, Clock, FiredTask, Publisher, TimerFilter, TimerPage

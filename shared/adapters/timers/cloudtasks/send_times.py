@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from shared.core.timing import BACKOFF_SECONDS_MAX, backoff_seconds
+from shared.core.values.timing import BACKOFF_SECONDS_MAX, backoff_seconds
 from shared.messages import Timer
 
 PUT_OFF_SECONDS = 2.0

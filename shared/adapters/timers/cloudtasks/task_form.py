@@ -7,7 +7,7 @@ from google.cloud import tasks_v2
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from shared.adapters.events.cloudevents import event_of, to_http
-from shared.core.traceparent import TRACEPARENT, find_traceparent
+from shared.core.values.traceparent import TRACEPARENT, find_traceparent
 from shared.errors import EventError
 from shared.messages import Timer
 

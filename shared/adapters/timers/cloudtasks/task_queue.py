@@ -14,7 +14,7 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 from google.rpc.error_details_pb2 import RetryInfo
 
-from shared.core.timing import backoff_seconds
+from shared.core.values.timing import backoff_seconds
 from shared.errors import EventError, TryLaterError, TtlError
 
 CALL_SECONDS_MAX = 4.0

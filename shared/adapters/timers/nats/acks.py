@@ -14,7 +14,7 @@ from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from shared.core.jsontext import parse_json
+from shared.core.values.jsontext import parse_json
 from shared.errors import EventError, TryLaterError
 
 UNANSWERED_MAX = 1_024

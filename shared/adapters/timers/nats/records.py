@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from shared.adapters.timers.stored_extras import read_extras, with_extras
-from shared.core.jsontext import parse_json
-from shared.core.objects import ObjectRef
-from shared.core.timing import backoff_seconds
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import ObjectRef
+from shared.core.values.timing import backoff_seconds
 from shared.errors import EventError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer
 

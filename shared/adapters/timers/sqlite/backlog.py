@@ -19,8 +19,8 @@ from typing import Protocol
 
 from shared.adapters.timers.places import Share, share_of
 from shared.adapters.timers.sqlite.store import COLUMNS, FOREVER_US, Position, StoredTimer
-from shared.core.jsontext import parse_json
-from shared.core.objects import ObjectRef
+from shared.core.values.jsontext import parse_json
+from shared.core.values.objects import ObjectRef
 
 SCANNED_ROWS = 2_048
 """Rows that one scan or one look-up reads: about 4 ms."""

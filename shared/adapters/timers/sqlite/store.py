@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from shared.adapters.timers.stored_extras import find_extras, with_extras
-from shared.core.objects import ObjectRef
-from shared.core.timing import backoff_seconds
+from shared.core.values.objects import ObjectRef
+from shared.core.values.timing import backoff_seconds
 from shared.errors import EventError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer, TimerKey
 from shared.ports import TimerFilter, TimerPage

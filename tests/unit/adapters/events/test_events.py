@@ -20,7 +20,7 @@ from shared.adapters.events.cloudevents import (
     to_http,
 )
 from shared.adapters.events.ticks import parse_sweep
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import EventError
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from tests.builders import NOW

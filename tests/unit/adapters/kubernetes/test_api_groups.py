@@ -3,9 +3,9 @@
 import pytest
 
 from shared.adapters.kubernetes.api_groups import AGGREGATION_SECONDS, Aggregation
-from shared.core.decide import Expire, Ignore, Reason
+from shared.core.decision.decide import Expire, Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.doctor.findings import Level
 from shared.doctor.server import check_kinds
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError

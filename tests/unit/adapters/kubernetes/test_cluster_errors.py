@@ -20,8 +20,8 @@ from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
 from shared.adapters.kubernetes.transport import API_CONNECTIONS_MAX
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core import jsontext
-from shared.core.objects import ObjectRef, format_instant, ref_of
+from shared.core.values import jsontext
+from shared.core.values.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
 from tests.builders import JOB, NOW, POD, having, job
 from tests.loopback import answering_with, elsewhere

@@ -18,9 +18,9 @@ from shared.adapters.kubernetes.journal_events import (
 )
 from shared.adapters.kubernetes.journal_reading import parse_event
 from shared.adapters.telemetry.journaled import JournaledTelemetry, ReportingTelemetry
-from shared.core.objects import ObjectRef
 from shared.core.policy.limits import Rate
-from shared.core.timing import BACKOFF_SECONDS_MAX
+from shared.core.values.objects import ObjectRef
+from shared.core.values.timing import BACKOFF_SECONDS_MAX
 from shared.errors import ForbiddenError, TryLaterError
 from shared.ports import EventReason, JournalResult, Report
 from tests.builders import NOW, not_none

@@ -17,9 +17,9 @@ from shared.adapters.telemetry.scraping import SCRAPES_MAX
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.metrics_server import serve_metrics
-from shared.core.decide import Reason
-from shared.core.forecast import Forecast
-from shared.core.objects import ObjectRef
+from shared.core.decision.decide import Reason
+from shared.core.decision.forecast import Forecast
+from shared.core.values.objects import ObjectRef
 from shared.devserver.ports import free_port
 from shared.errors import TryLaterError, TtlError
 from shared.messages import ObjectDeleted, ObjectStopped, SweepStep, Timer

@@ -9,8 +9,8 @@ import pytest
 
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.adapters.telemetry.summed_timers import SummedTimers
-from shared.core.objects import format_instant, ref_of
-from shared.core.reasons import Reason
+from shared.core.decision.reasons import Reason
+from shared.core.values.objects import format_instant, ref_of
 from shared.ports import Verdict
 from tests.builders import NOW, job, pod
 

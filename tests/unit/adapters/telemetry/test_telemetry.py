@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from shared.adapters.telemetry.logs import LogTelemetry
-from shared.core.decide import Reason
-from shared.core.objects import ObjectRef
+from shared.core.decision.decide import Reason
+from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectDeleted, ObjectStopped
 from shared.ports import Verdict
 from tests.builders import shipped_kinds

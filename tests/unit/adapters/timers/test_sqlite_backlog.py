@@ -17,7 +17,7 @@ from shared.adapters.timers.sqlite.backlog import SCANNED_ROWS, Load, LookUp, Sc
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.schema import prepare
 from shared.adapters.timers.sqlite.store import put, row_of
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
 from tests.unit.adapters.timers.test_sqlite_engine import (

@@ -26,7 +26,7 @@ from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.lane import Lane
 from shared.adapters.timers.sqlite.schema import SCHEMA_VERSION
 from shared.adapters.timers.sqlite.store import StoredTimer
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.messages import Message, Purpose, Timer
 from tests.builders import not_none

@@ -8,7 +8,7 @@ from shared.adapters.events.cloudevents import Event
 from shared.adapters.events.proof_events import parse_proof, with_proof
 from shared.adapters.timers.nats.records import body_of, timer_of
 from shared.adapters.timers.sqlite.store import StoredTimer, row_of
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.values.objects import ObjectRef, ref_of
 from shared.messages import Proof, Purpose, Timer
 from tests.builders import NOW, job, not_none
 

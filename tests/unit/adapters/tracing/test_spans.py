@@ -13,7 +13,7 @@ from shared.adapters.kubernetes.traced_requests import describe, is_traced, trac
 from shared.adapters.tracing.current import current_traceparent, install, within
 from shared.adapters.tracing.otel_tracer import OtelTracer
 from shared.adapters.tracing.resource import build_resource
-from shared.core.objects import ref_of
+from shared.core.values.objects import ref_of
 from shared.errors import TryLaterError
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from tests.builders import NOW, job

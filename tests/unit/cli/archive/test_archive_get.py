@@ -15,7 +15,7 @@ from shared.cli.archive import source
 from shared.cli.archive.documents import as_yaml
 from shared.cli.main import main
 from shared.core.archive.layout import ArchiveKey
-from shared.core.objects import format_instant
+from shared.core.values.objects import format_instant
 from shared.errors import DamagedDocumentError
 from tests.builders import NOW, ago, having, job, pod
 from tests.listed_archives import PROD, ListedArchive

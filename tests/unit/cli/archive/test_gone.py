@@ -10,8 +10,8 @@ from shared.cli.archive import gone
 from shared.cli.archive.gone import explain_gone
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.objects.preview import AbsentObjectError
-from shared.core.objects import ref_of
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ref_of
 from shared.errors import TryLaterError, TtlError
 from tests.archives import opened_archives
 from tests.builders import JOB, NOW, ago, having, job

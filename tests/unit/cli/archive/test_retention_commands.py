@@ -16,8 +16,8 @@ from shared.adapters.archive.open_archive import open_archive
 from shared.cli.archive import source
 from shared.cli.main import main
 from shared.core.archive.document import OBJECT_BYTES_MAX, Document, Record, canonical, digest_of
-from shared.core.jsontext import JSON_VALUES_MAX
-from shared.core.objects import format_instant
+from shared.core.values.jsontext import JSON_VALUES_MAX
+from shared.core.values.objects import format_instant
 from shared.errors import TryLaterError
 from tests.builders import NOW, having, job
 from tests.listed_archives import ListedArchive, key_of

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.cli.main import main
 from shared.cli.timers.place import make_path_of_run
-from shared.core.objects import ObjectRef
+from shared.core.values.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Message, Purpose, Timer
 from shared.ports import DurableTimers

@@ -3,8 +3,8 @@
 import pytest
 
 from shared.core.archive.decide_archive import ToArchive, decide_archive, may_archive
-from shared.core.decide import Context, Ignore, Reason
-from shared.core.namespaces import namespace_of
+from shared.core.decision.decide import Context, Ignore, Reason
+from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy import NO_POLICY
 from tests.archives import acknowledged, archiving
 from tests.builders import JOB, NOW, POD, ago, annotated, having, job, namespace

@@ -1,7 +1,7 @@
 import pytest
 
 from shared.core.archive.document import OBJECT_BYTES_MAX, RECORD_BYTES_MAX, Document, without_secret_data
-from shared.core.jsontext import JSON_VALUES_MAX
+from shared.core.values.jsontext import JSON_VALUES_MAX
 from tests.contract.archives import make_document
 
 SECRET = {

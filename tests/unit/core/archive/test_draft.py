@@ -8,8 +8,8 @@ import pytest
 from shared.core.archive.draft import HOLD_REASON, Draft, find_dropped, make_draft, merged, reverse_of
 from shared.core.deadlines.run import is_merged
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_annotations, get_in
 from shared.core.ttl.edits import release
+from shared.core.values.objects import get_annotations, get_in
 from tests.builders import JOB, POD, annotated, having, job, kind_rule, kind_rules, owned_by, pod
 
 HOLD = "ttlafterfinished.dev/hold"

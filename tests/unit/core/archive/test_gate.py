@@ -5,9 +5,9 @@ import pytest
 from shared.core.archive.archiving import ChildrenFact
 from shared.core.archive.gate import find_stored_at
 from shared.core.deadlines.decide_stop import Stop, decide_stop
-from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.facts import UNREAD_CHILDREN
-from shared.core.namespaces import namespace_of
+from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.decision.facts import UNREAD_CHILDREN
+from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.archives import acknowledged, archiving
 from tests.builders import (

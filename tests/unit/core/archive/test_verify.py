@@ -6,7 +6,7 @@ import pytest
 
 from shared.core.archive.document import Document, digest_of
 from shared.core.archive.verify import find_damage
-from shared.core.jsontext import JSON_VALUES_MAX
+from shared.core.values.jsontext import JSON_VALUES_MAX
 from tests.contract.archives import make
 
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from shared.core.deadlines.decide_stop import evaluate_stop
-from shared.core.facts import Context, Reason
-from shared.core.namespaces import plain_namespace
+from shared.core.decision.facts import Context, Reason
+from shared.core.decision.namespaces import plain_namespace
 from tests.builders import JOB, NOW, annotated, having, job, stamp
 
 STOPPED_AT = NOW.replace(microsecond=0) - timedelta(seconds=100)

@@ -7,9 +7,9 @@ import pytest
 
 from shared.core.deadlines.deadline import Stage
 from shared.core.deadlines.decide_stop import Stop, decide_stop, may_stop
-from shared.core.decide import Context, Wait
+from shared.core.decision.decide import Context, Wait
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import Policy
 from shared.usecases.enforce_reports import describe_excess, find_stop_event, is_reported_at_once
 from shared.usecases.schedule import is_stop_near

@@ -4,7 +4,7 @@ import pytest
 
 from shared.core.deadlines.run import Run, is_merged, run_of
 from shared.core.kinds.deadline_rule import DeadlineRule
-from shared.core.objects import parse_instant
+from shared.core.values.objects import parse_instant
 
 RULE = DeadlineRule.model_validate(
     {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.cli.kind_rules.cases import describe_run
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.deadline_rule import DeadlineRule
 from tests.builders import kind_cases, kind_rule, kind_rules, not_none
 

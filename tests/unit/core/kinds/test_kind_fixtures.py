@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.finish import finish_of
-from shared.core.objects import format_instant
+from shared.core.decision.finish import finish_of
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import native_ttl
+from shared.core.values.objects import format_instant
 from tests.builders import kind_cases, kind_rule
 
 

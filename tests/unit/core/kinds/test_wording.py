@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.finish import finish_of
+from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.wording import FOUND_MAX, explain_unfinished
 from tests.builders import JOB, POD, condition, having, job, kind_cases, kind_rule, not_none, pod

@@ -8,7 +8,7 @@ import pytest
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.yaml_file import FileError
 from shared.core.archive.archiving import Archiving
-from shared.core.namespaces import namespace_of
+from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
 from shared.core.unused.unused_archive import find_unused_archiving

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from shared.core.objects import ObjectRef
 from shared.core.references.reference import Reference, TargetKind, as_pattern, fits
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, ReferenceIndex
 from shared.core.references.selectors import read_selector
+from shared.core.values.objects import ObjectRef
 
 POD = ObjectRef("v1", "Pod", "ci", "web", "")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.core.decide import Context, Reason, decide
-from shared.core.namespaces import namespace_of, plain_namespace
+from shared.core.decision.decide import Context, Reason, decide
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import (
     BARE_TRAINJOB,
@@ -25,7 +25,7 @@ from tests.builders import (
     trainjob,
     without,
 )
-from tests.unit.core.test_decide import expire, ignore, verdict, wait
+from tests.unit.core.decision.test_decide import expire, ignore, verdict, wait
 
 HOME = plain_namespace("ci")
 OPT_IN = BARE_TRAINJOB.model_copy(update={"opt_in": "it is a handle to data"})

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.core.decide import Context, decide
-from shared.core.namespaces import plain_namespace
+from shared.core.decision.decide import Context, decide
+from shared.core.decision.namespaces import plain_namespace
 from shared.core.policy.policy import Policy
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from tests.builders import JOB, NOW, ago, job, later, not_none, pod

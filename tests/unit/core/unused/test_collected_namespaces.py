@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.namespaces import namespace_of, plain_namespace
+from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY
 from shared.core.unused.collected_namespaces import collected_by
 from tests.builders import namespace

@@ -22,8 +22,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.namespaces import namespace_of
-from shared.core.objects import format_instant
+from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import ANY
 from shared.core.references.selectors import Requires, Selector
@@ -39,6 +38,7 @@ from shared.core.unused.decide_unused import (
 )
 from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, ATTESTED_SLACK, MARK_MANAGER, hash_foreign_writes
 from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.values.objects import format_instant
 from tests.builders import LONG_AGO, NOW, ago, annotated, copied, having, later, namespace, without
 from tests.unused import (
     DAY,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.policy.unused import CONFIG_MAPS
 from shared.core.unused.field_writes import UNUSED_HASH, UNUSED_SINCE
 from shared.core.unused.hold_unused import hold_unused
+from shared.core.values.objects import ANNOTATION_DOMAIN
 from tests.builders import ago, annotated, having
 from tests.unused import DAY, config_map
 

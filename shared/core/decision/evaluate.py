@@ -1,0 +1,223 @@
+"""Find out, without a clock, when an object is due or why it is kept.
+
+A hold keeps the object. Otherwise the first source that sets a TTL takes precedence: the object's annotations, the TTL
+field of its kind, the TTL that it inherits from an object to which it refers, the policy rules in order, the defaults
+of its namespace. The namespace's max-ttl shortens every TTL except `never`. A rule's minAge and the number of newest
+objects that a rule keeps apply to every TTL. An object that another cluster sent is kept, and so is an object that a
+controller would create again, if its TTL comes from a policy or its namespace. An object that has to be archived is
+kept until it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from shared.core.archive.gate import apply_gate
+from shared.core.decision.appliers import Applier, find_applier
+from shared.core.decision.case import Case, is_of_kind
+from shared.core.decision.dispatchers import Dispatcher, find_dispatcher
+from shared.core.decision.facts import Context, Facts, Reason
+from shared.core.decision.finish import Finish, finish_of
+from shared.core.decision.limits import find_limits
+from shared.core.decision.overridden import with_overridden
+from shared.core.decision.ranks import is_kept
+from shared.core.kinds.rule import KindRule
+from shared.core.policy.due import Due, find_due
+from shared.core.policy.matching import NamespaceUnreadError, Subject
+from shared.core.policy.ruling import ALWAYS, NO_RULING, RuleTtl, Ruling, UnreadableRuleError, apply_rules
+from shared.core.ttl.inherited import find_ttl_source
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller
+from shared.core.values.objects import get_annotations, get_controller, get_text
+
+Evaluated = tuple[Reason | None, Facts]
+
+_OF_MISSING_FACTS = frozenset({Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST, Reason.NOT_ARCHIVED})
+
+
+def evaluate(obj: Any, rule: KindRule, context: Context, *, finish: Finish | None = None) -> Evaluated:
+    """Find the first reason to keep an object, and the facts about it. Total: it never raises.
+
+    Reasons that apply whatever the TTL is come first.
+
+    Returns:
+        The reason and the facts. The reason is None if the object is due at `due_at` of the facts.
+    """
+    if not is_of_kind(obj, rule):
+        expected = f"expected a {rule.kind} of {', '.join(rule.api_versions)}"
+        return Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=expected)
+    finish = finish or finish_of(obj, rule)
+    case = Case(obj, rule, context, get_annotations(obj), finish)
+    reason, facts = _evaluate_case(case)
+    if rule.ttl is not None and rule.ttl.honoured_by is not None:
+        facts = with_overridden(obj, rule, reason, facts)
+    return reason, facts
+
+
+def _evaluate_case(case: Case) -> Evaluated:
+    finish, reason = case.finish, case.deliberate_reason()
+    try:
+        own = case.own_ttl() or case.inherited_ttl()
+    except InvalidTtlError as error:
+        return reason or Reason.INVALID_TTL, Facts(finish, problem=str(error))
+    if reason is Reason.INVALID_POLICY and case.namespace is not None:
+        return reason, Facts(finish, own, problem=case.namespace.problem, problem_of=case.namespace.ref)
+    if not finish.finished:
+        return reason or Reason.UNFINISHED, Facts(finish, own)
+    if own is None and is_left_to_controller(case.obj, case.rule.ttl):
+        return reason or Reason.LEFT_TO_CONTROLLER, Facts(finish)
+    reason_when_finished, facts = _evaluate_finished(case, own, may_be_early=reason is None)
+    return reason or reason_when_finished, facts
+
+
+def _evaluate_finished(case: Case, own: Ttl | None, *, may_be_early: bool) -> Evaluated:
+    """The reason and the facts for a finished object, whose own TTL was read."""
+    namespace, finish = case.namespace, case.finish
+    candidates = case.context.policy.candidates(case.rule)
+    ruling, dispatcher = NO_RULING, find_dispatcher(case.obj)
+    is_own = own is not None and not candidates and (namespace is None or namespace.max_ttl is None)
+    applier = None if is_own else find_applier(case.obj)
+    # An unread object may set a TTL that is longer than the next source's.
+    is_unread = own is None and case.inherited is None and find_ttl_source(case.obj, case.rule.ttl) is not None
+    has_ttl, dispatched, recreated = own is not None or is_unread, dispatcher is not None, applier is not None
+    try:
+        if candidates:
+            subject = Subject(case.obj, finish.outcome, namespace, get_text(case.obj, "metadata.namespace"))
+            ruling = apply_rules(subject, candidates, has_ttl=has_ttl, dispatched=dispatched, recreated=recreated)
+    except NamespaceUnreadError:
+        return Reason.NAMESPACE_UNREAD, Facts(finish, own, own.due_at(finish.at) if own else None)
+    except UnreadableRuleError as error:
+        return Reason.INVALID_POLICY, Facts(finish, own, problem=str(error), unanswered=error.source)
+    if is_unread:
+        return Reason.INHERITED_UNREAD, Facts(finish, keep_last_rule=ruling.keep_last_rule, group=ruling.group)
+    makers = _Makers(
+        dispatcher=None if ruling.deletes_dispatched else dispatcher,
+        applier=None if ruling.deletes_recreated else applier,
+    )
+    max_ttl = namespace.max_ttl if namespace is not None else None
+    find = partial(_find, case, ruling, makers=makers, fallback=own or _default_ttl(case), max_ttl=max_ttl)
+    reason, facts = find(None)
+    # A rule whose `never` begins with an age keeps the object from then on; a limit may make it due before.
+    is_never_later = reason is Reason.NEVER and not ruling.is_steady
+    if may_be_early and (reason in (None, Reason.NO_TTL) or is_never_later):
+        return _evaluate_early(case, ruling, find, (reason, facts))
+    return reason, facts
+
+
+@dataclass(frozen=True, slots=True)
+class _Makers:
+    """Who made the object, unless a policy rule allows the deletion: each would make it again.
+
+    Attributes:
+        dispatcher: The dispatcher that sent it here.
+        applier: The controller that applies it.
+    """
+
+    dispatcher: Dispatcher | None
+    applier: Applier | None
+
+    def reason_to_keep(self, case: Case, due: Due) -> Reason | None:
+        """The reason to keep an object that is due."""
+        if self.dispatcher is not None:
+            return Reason.DISPATCHED
+        return Reason.RECREATED if self.applier is not None and case.is_due_by_others(due) else None
+
+
+def _default_ttl(case: Case) -> Ttl | None:
+    """The default TTL of the namespace; it never applies to opt-in kinds."""
+    may_default = case.namespace is not None and not case.rule.opt_in
+    return case.namespace.default_for(case.finish.outcome) if case.namespace is not None and may_default else None
+
+
+def _find(  # noqa: PLR0913 - all that sets when an object is due
+    case: Case,
+    ruling: Ruling,
+    early: RuleTtl | None,
+    *,
+    makers: _Makers,
+    fallback: Ttl | None,
+    max_ttl: timedelta | None,
+) -> Evaluated:
+    """The reason and the facts with a limit that takes effect, or with none."""
+    due = find_due(ruling, fallback, finished_at=case.finish.at, max_ttl=max_ttl, early=early)
+    reason = _reason_to_keep(case, due, ruling, makers)
+    facts = Facts(
+        case.finish,
+        ttl=due.ttl,
+        due_at=due.at,
+        policy_rule=due.rule,
+        keep_last_rule=ruling.keep_last_rule,
+        group=ruling.group,
+        moved_by=due.moved_by,
+        owner=get_controller(case.obj) if reason is Reason.OWNER_UNFINISHED else None,
+        newer=case.context.newer if ruling.keep_last_rule is not None else None,
+        dispatcher=makers.dispatcher,
+        count_rule=ruling.count_rule,
+        count_group=ruling.count_group,
+        counted=case.context.counted if ruling.count_rule is not None else None,
+        quota_rule=ruling.quota_rule,
+        pressure=case.context.pressure if ruling.quota_rule is not None else None,
+        audited_by=due.rule.name if due.rule is not None and due.rule.audit else "",
+    )
+    # An object that is only reported needs no archive.
+    return apply_gate(case, facts) if reason is None and not facts.audited_by else (reason, facts)
+
+
+def _evaluate_early(case: Case, ruling: Ruling, find: Callable[[RuleTtl], Evaluated], usual: Evaluated) -> Evaluated:
+    """The reason and the facts of an object that a limit may make due before its time.
+
+    A limit only makes an object due sooner. So if a reason keeps the object from that, the next limit counts, and in
+    the end the usual result, which names the facts that are missing. A limit of a rule with audit only takes effect if
+    no other limit does.
+    """
+    reason, facts = usual
+    audited: Facts | None = None
+    unread: dict[Reason, None] = {}
+    for limit in find_limits(ruling, case.context, case.finish.at, is_due_later=facts.due_at is not None):
+        if limit.ttl is None:
+            unread[limit.reason] = None
+            continue
+        early_reason, early = find(RuleTtl(ALWAYS, limit.rule, limit.ttl))
+        if early.ttl is not limit.ttl:
+            continue  # the object is due sooner anyway
+        if early_reason is None and early.audited_by:
+            otherwise = facts if reason is None else None
+            audited = audited or replace(early, early=limit.reason, otherwise=otherwise)
+            continue
+        if early_reason is None:
+            return None, replace(early, early=limit.reason)
+        if reason is Reason.NO_TTL:
+            return early_reason, early
+        if early_reason in _OF_MISSING_FACTS:
+            unread[early_reason] = None
+    reason, facts = usual if audited is None else (None, audited)
+    return reason, replace(facts, unread=tuple(unread)) if unread else facts
+
+
+def _reason_to_keep(case: Case, due: Due, ruling: Ruling, makers: _Makers) -> Reason | None:
+    if due.ttl is None:
+        # An unread namespace may set a default TTL. A default needs a finish time, and never applies to opt-in kinds.
+        may_default = case.namespace is None and case.finish.at is not None and not case.rule.opt_in
+        return Reason.NAMESPACE_UNREAD if may_default else Reason.NO_TTL
+    if due.at is None:
+        return Reason.NEVER if due.ttl.is_never else Reason.FINISH_TIME_UNKNOWN
+    if (reason := makers.reason_to_keep(case, due)) is not None:
+        return reason
+    if case.namespace is None:
+        return Reason.NAMESPACE_UNREAD
+    if case.is_kept_by_owner(due):
+        return Reason.OWNER_UNFINISHED
+    if case.context.aggregated and case.rule.may_be_aggregated:
+        return Reason.AGGREGATED_API
+    return _rank_to_keep(case, ruling)
+
+
+def _rank_to_keep(case: Case, ruling: Ruling) -> Reason | None:
+    """The reason to keep an object that may be among the newest objects that a rule keeps."""
+    if ruling.keep_last_rule is None:
+        return None
+    if case.finish.at is None:
+        return Reason.FINISH_TIME_UNKNOWN
+    kept = ruling.keep_last_rule.kept_of(case.finish.outcome)
+    return Reason.KEPT_LAST if is_kept(case.context.newer, kept) else None

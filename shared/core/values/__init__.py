@@ -1,0 +1,1 @@
+"""Plain values, and what is done with them: objects as JSON, texts, times and pauses."""
