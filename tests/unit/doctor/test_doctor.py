@@ -40,7 +40,6 @@ from shared.messages import Timer
 from shared.safeguards.state_schema import NAME as STATE
 from shared.safeguards.state_schema import Trip, with_loop, with_trip
 from tests.builders import (
-    BARE_TRAINJOB,
     FIXTURES,
     JOB,
     NOW,
@@ -611,8 +610,6 @@ def test_needed_rights_follow_from_the_kind():
         Right("", "resourcequotas", "list"),
         Right("apiregistration.k8s.io", "apiservices", "list"),
     }
-    # A TTL that can only be an annotation is found in a list of metadata, and the object is then read.
-    assert Right("trainer.kubeflow.org", "trainjobs", "get") in needs_of("sweep", (BARE_TRAINJOB,))
     # A TrainJob may inherit its TTL from its runtime.
     runtimes = {Right("trainer.kubeflow.org", one, "get") for one in ("trainingruntimes", "clustertrainingruntimes")}
     assert all(runtimes <= needs_of(role, (TRAINJOB,)) for role in DELETERS)
