@@ -77,8 +77,8 @@ class ChildCheck:
     _archived: tuple[Policy, tuple[ChildKind, ...]] = field(init=False, default=(NO_POLICY, ()))
     _every: tuple[ChildKind, ...] = field(init=False)
     _continued: OrderedDict[str, _Facts] = field(init=False, default_factory=OrderedDict)
-    _slow: dict[str, float] = field(init=False, default_factory=dict)
-    _running: Counter[str] = field(init=False, default_factory=Counter)
+    _slow: dict[tuple[str, bool], float] = field(init=False, default_factory=dict)
+    _running: Counter[tuple[str, bool]] = field(init=False, default_factory=Counter)
 
     def __post_init__(self, cluster: Cluster) -> None:
         self._children = Children(cluster, self.kinds)
@@ -103,12 +103,14 @@ class ChildCheck:
         root, key = ref_of(obj), _key_of(obj, rule)
         cut_off = ChildrenFact(root.uid, is_cut_off=True)
         facts = _Facts()
-        is_slow = self._slow.get(root.namespace, 0) > _now() and self._running[root.namespace] >= SLOW_CHECKS_MAX
-        self._running[root.namespace] += 1
+        # Its LIST and its documents may be slow; an object whose LIST has ended does not wait for the LISTs of others.
+        place = root.namespace, self._children.is_found(key)
+        is_slow = self._slow.get(place, 0) > _now() and self._running[place] >= SLOW_CHECKS_MAX
+        self._running[place] += 1
         try:
             async with asyncio.timeout(CHILDREN_SECONDS_MAX):
                 also = await self._find_kinds(root, rule, context.policy)
-                if is_slow and not self._children.is_found(key):
+                if is_slow:
                     if key:
                         await self._children.begin(root, rule, also, key=key)
                     problem = f"children in namespace {root.namespace} take long to check, and others are checked now"
@@ -119,16 +121,16 @@ class ChildCheck:
         except TimeoutError:
             now = _now()
             self._slow = {one: until for one, until in self._slow.items() if until > now}
-            self._slow[root.namespace] = now + SLOW_NAMESPACE_SECONDS
+            self._slow[place] = now + SLOW_NAMESPACE_SECONDS
             if facts:
                 self._continued[root.uid] = facts
-            if sum(len(known) for known in self._continued.values()) > CHILDREN_MAX:
+            while sum(len(known) for known in self._continued.values()) > CHILDREN_MAX:
                 self._continued.popitem(last=False)
             return replace(cut_off, problem=f"its children could not all be checked within {CHILDREN_SECONDS_MAX:g} s")
         finally:
-            self._running[root.namespace] -= 1
-            if not self._running[root.namespace]:
-                del self._running[root.namespace]
+            self._running[place] -= 1
+            if not self._running[place]:
+                del self._running[place]
 
     def _take_continued(self, uid: str) -> _Facts:
         """What the attempts before have read back, if the last one was cut off; a document counts only so long."""
@@ -154,9 +156,11 @@ class ChildCheck:
         return found
 
     async def _find_kinds(self, root: ObjectRef, rule: KindRule, policy: Policy) -> tuple[ChildKind, ...]:
-        """The enabled kinds of which the namespace or a policy rule has objects archived."""
-        namespace = await self.namespaces.get(root.namespace) if rule.scope == "Namespaced" else None
-        if namespace is not None and namespace.archive not in (None, "false"):
+        """The enabled kinds of which the namespace or a policy rule has objects archived.
+
+        The children of a cluster-scoped object may be in any namespace, so all enabled kinds count.
+        """
+        if rule.scope != "Namespaced" or (await self.namespaces.get(root.namespace)).archive not in (None, "false"):
             return self._every
         if self._archived[0] is not policy:
             self._archived = policy, _as_children(one for one in self.enabled.rules if policy.archives_kind(one))

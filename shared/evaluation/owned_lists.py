@@ -204,9 +204,11 @@ class OwnedLists(Generic[_T]):
         finally:
             if question.answered.is_set():
                 self._forget(question)
-            queue = self._queues.get(namespace)
-            if not key and queue is not None and question in queue.waiting:
-                queue.waiting.remove(question)
+            elif not key:  # no other attempt asks for its answer
+                question.end(None)
+                queue = self._queues.get(namespace)
+                if queue is not None and question in queue.waiting:
+                    queue.waiting.remove(question)
         if question.error is not None:
             raise question.error
         return question.found[0]
@@ -288,7 +290,10 @@ class OwnedLists(Generic[_T]):
             lists = await self._list_all(asked, namespace, is_long=is_long)
             if lists is None:
                 return False
-            for question in asked:
+            while asked:  # an answer that is not remembered is dropped
+                question = asked.pop(0)
+                if question.answered.is_set():
+                    continue
                 question.answer(lists)
                 if self._asked.get(question.key) is question:
                     self._forget(question)
@@ -301,11 +306,19 @@ class OwnedLists(Generic[_T]):
             queue.waiting[:0] = [question for question in asked if not question.answered.is_set()]
 
     async def _list_all(self, asked: Sequence[_Question[_T]], namespace: str, *, is_long: bool) -> _Lists | None:
+        """List the kinds of the questions; None if the lists are long and `is_long` is not set, or no caller waits."""
         lists: _Lists = {}
         room = LONG_BYTES_MAX if is_long else SHORT_BYTES_MAX
         ends = math.inf if is_long else _now() + SHORT_SECONDS_MAX
+
+        def is_given_up(size: int, *, is_large: bool, has_more: bool) -> bool:
+            is_short = size <= room and not (has_more and (is_large or _now() >= ends))
+            return all(question.answered.is_set() for question in asked) or not (is_long or is_short)
+
         for kind, rule in {_kind_of(rule): rule for question in asked for rule in question.rules}.items():
-            listed = await self._list(rule, namespace, room, ends, is_long=is_long) if _now() < ends else None
+            if is_given_up(0, is_large=False, has_more=True):
+                return None
+            listed = await self._list(rule, namespace, room, is_given_up)
             if listed is None:
                 return None
             lists[kind] = listed
@@ -313,14 +326,14 @@ class OwnedLists(Generic[_T]):
         return lists
 
     async def _list(
-        self, rule: KindRule, namespace: str, room: int, ends: float, *, is_long: bool
+        self, rule: KindRule, namespace: str, room: int, is_given_up: Callable[..., bool]
     ) -> Owned | TtlError | None:
-        """List a kind. Return the error, if there is one; None if the list is long and `is_long` is not set."""
+        """List a kind. Return the error, if there is one; None if it is given up."""
         owned, token = Owned(), ""
         try:
             while True:
                 token, is_large = await self._add_page(owned, rule, namespace, token)
-                if not is_long and (owned.size > room or (token and (is_large or _now() >= ends))):
+                if is_given_up(owned.size, is_large=is_large, has_more=bool(token)):
                     return None
                 if owned.size > room:
                     return _too_long(rule, namespace, owned)

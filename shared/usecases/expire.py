@@ -18,7 +18,7 @@ from shared.usecases.archives.reports import find_unarchived_event
 from shared.usecases.due_handler import DueHandler
 from shared.usecases.expire_reports import ObjectEvent, find_event, wanted_since
 from shared.usecases.forewarning import Forewarning
-from shared.usecases.next_timers import prove_first, retry_later, spread_at, warn_timer
+from shared.usecases.next_timers import CHILD_ATTEMPTS_MAX, prove_first, retry_later, spread_at, warn_timer
 from shared.usecases.object_handler import Handled
 from shared.usecases.timer_handler import DECISIONS_MAX
 
@@ -119,7 +119,11 @@ class Expiry(DueHandler):
         children = evaluation.context.children
         is_read_again = fired_at is not None or (children is not None and children.is_cut_off)
         if evaluation.decision.reason is Reason.CHILD_NOT_ARCHIVED and is_read_again and not self.dry_run:
-            return _with_first(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.clock.now()), answer)
+            is_missed = missed_before is not None and facts.due_at is not None and facts.due_at < missed_before
+            due_at = (self._spread_at(ref, facts) if is_missed else None) or self.clock.now()
+            # After a sweep, the LIST of the children has to end first: the attempts begin with long pauses.
+            attempts = 0 if fired_at is not None else CHILD_ATTEMPTS_MAX - 5
+            return _with_first(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=attempts), answer)
         if evaluation.decision.reason is not Reason.NOT_ARCHIVED or facts.archiving is None:
             return answer
         self.telemetry.not_archived(ref, facts.archiving.to, facts.finish.at)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from shared.core.deadlines.decide_stop import Stop
-from shared.core.decision.decide import Expire, Ignore, Reason, Wait
+from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
@@ -335,9 +335,29 @@ async def test_sweep_sets_a_timer_for_an_object_whose_children_it_could_not_chec
 
     answer = await expiry.act(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO)
     assert isinstance(answer, TimersSet)
-    assert [one.purpose for one in answer.timers] == [Purpose.EXPIRE]
+    (timer,) = answer.timers
+    assert (timer.purpose, timer.attempts > 5) == (Purpose.EXPIRE, True)  # with long pauses from the first one on
     await asyncio.sleep(60)
     assert await expiry.act(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO) is None  # it waits for the archive
+
+
+async def test_that_timer_is_spread_as_the_deletion_would_be(bench):
+    rules = [
+        {"name": "pods", "match": {"kinds": ["pods"]}, "archive": {"to": "main", "grace": "1h"}},
+        {"name": "jobs", "match": {"kinds": ["jobs"]}, "ttl": "1s", "jitter": "1h"},
+    ]
+    document = {"archives": {"main": {"url": "file:///archive"}}, "rules": rules}
+    bench.policy = Policy.model_validate(document).of_kinds(shipped_kinds())
+    expiry = Expiry(bench.cluster, Catalogue((JOB,)), bench.evaluator, FakeClock(), FakeTelemetry(), dry_run=False)
+    overdue = Snapshot(job(complete=ago(600)), NOW)
+
+    in_time = await expiry.act(JOB, overdue, missed_before=NOW)
+    slow_lists(bench, seconds=20)
+    late = await expiry.act(JOB, overdue, missed_before=NOW)
+
+    assert isinstance(in_time, TimersSet)
+    assert isinstance(late, TimersSet)
+    assert late.timers[0].due_at == in_time.timers[0].due_at
 
 
 async def test_list_of_before_an_object_was_written_does_not_answer(bench):
@@ -442,6 +462,59 @@ async def test_namespaces_with_slow_lists_do_not_stop_another(bench):
         assert isinstance(await bench.decide(owner("quiet", f"b{number}")), Expire)
         await asyncio.sleep(5)
     await asyncio.gather(*trying)
+
+
+async def test_list_for_a_running_owner_ends_with_its_attempt(bench):
+    """No later attempt may use it, and it would keep the long LISTs of other namespaces waiting."""
+    pages, list_page = [], bench.cluster.list_page
+
+    async def answer(rule, *, namespace="", continue_token="", **options):
+        pages.append(continue_token)
+        await asyncio.sleep(1)
+        return replace(await list_page(rule, namespace=namespace, **options), continue_token=str(len(pages)))
+
+    bench.cluster.list_page = answer
+    late = annotated(job(start=ago(60)), **{"active-deadline": "30s", "on-deadline": "delete"})
+    assert isinstance((await bench.evaluator.evaluate_stop(Snapshot(late, NOW), JOB)).decision, Ignore)
+    await asyncio.sleep(300)
+    assert len(pages) < 10
+
+
+async def test_slow_archive_gets_few_checks_at_once_after_the_list_has_ended(bench):
+    owners = [having(DUE, "metadata", DUE["metadata"] | {"name": f"b{one}", "uid": f"uid-{one}"}) for one in range(40)]
+    for owner in owners:
+        name = owner["metadata"]["name"]
+        bench.put(child(name, ownerReferences=[OWNER | {"uid": owner["metadata"]["uid"]}]), at=LONG_AGO)
+    slow_lists(bench, seconds=20)
+    await asyncio.gather(*(bench.decide(one) for one in owners))
+    await asyncio.sleep(60)
+    reading = most = 0
+
+    async def answer(verb: str) -> None:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            await asyncio.sleep(8)
+        finally:
+            reading -= 1
+
+    bench.archive.before = answer
+    assert isinstance(await bench.decide(owners[0]), Ignore)
+    assert {type(one) for one in await asyncio.gather(*(bench.decide(one) for one in owners[1:]))} == {Ignore}
+    assert most <= 2
+
+
+async def test_any_enabled_kind_may_be_a_child_of_a_cluster_scoped_object(bench):
+    """Its children may be in a namespace whose annotation has them archived."""
+    (request,) = shipped_kinds().of("certificates.k8s.io", "CertificateSigningRequest")
+    bench.cluster.put(namespace(archive="main"))
+    bench.policy = archiving(match={"kinds": ["taskruns"]})
+    owner = {"apiVersion": request.api_version, "kind": request.kind, "metadata": {"name": "r", "uid": "uid-r"}}
+    bench.put(child("p", ownerReferences=[OWNER | {"uid": "uid-r"}]))
+
+    fact = await bench.evaluator.child_check.find(owner, request, Context(bench.policy))
+    assert fact.reason is Reason.CHILD_NOT_ARCHIVED
 
 
 async def test_child_that_was_stored_with_its_owner_only_counts(bench):
