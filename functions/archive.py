@@ -15,4 +15,4 @@ process = start(Process.access)
 @process.answering
 async def archive(event: Event) -> Message | None:
     """Accept `timer.fired` or `archive.done`; answer with `object.archived`, `timer.set` for a retry, or nothing."""
-    return await (await process.archival()).archive(parse_archive_timer(event))
+    return await process.archive(parse_archive_timer(event))

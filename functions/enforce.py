@@ -14,4 +14,4 @@ process = start(Process.access)
 @process.answering
 async def enforce(event: Event) -> Message | None:
     """Accept `timer.fired`; answer with `object.stopped`, `timer.set` if the deadline is later, or nothing."""
-    return await (await process.enforcement()).enforce(parse_message(event, Timer))
+    return await process.enforce(parse_message(event, Timer))

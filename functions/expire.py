@@ -14,4 +14,4 @@ process = start(Process.access)
 @process.answering
 async def expire(event: Event) -> Message | None:
     """Accept `timer.fired`; answer with `object.deleted`, `timer.set` if the object is due later, or nothing."""
-    return await (await process.expiry()).expire(parse_message(event, Timer))
+    return await process.expire(parse_message(event, Timer))

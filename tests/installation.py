@@ -9,7 +9,8 @@ from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, job
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
 from tests.sweeps import sweep_with
@@ -54,7 +55,8 @@ class Process:
         self.safeguards = Safeguards(
             lambda: self.limits, shared_state, runtime, count_objects=installation.count, horizon=2 * INTERVAL
         )
-        self.expiry = Expiry(
+        self.expiry = Handler(
+            DELETION,
             installation.cluster,
             KINDS,
             Evaluator(installation.cluster, KINDS),
@@ -73,7 +75,7 @@ class Process:
         obj["metadata"] |= metadata or {}
         self.at.cluster.put(obj)
         timer = Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=due_at or self.at.clock.now())
-        return await self.expiry.expire(timer)
+        return await self.expiry.handle(timer)
 
     async def sweep(self):
         self.publisher.published.clear()

@@ -1,16 +1,15 @@
-"""A sweep that deletes by an `Expiry` of a test."""
+"""A sweep that deletes by a handler of a test."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from shared.ports import Publisher
-from shared.usecases.expire import Expiry
+from shared.usecases.handler import Handler
 from shared.usecases.sweep import Sweep
 
 
 def sweep_with(
-    expiry: Expiry,
+    expiry: Handler,
     publisher: Publisher,
     interval: timedelta,
     *,
@@ -18,14 +17,9 @@ def sweep_with(
     make: type[Sweep] = Sweep,
     **options: Any,
 ) -> Sweep:
-    """Build a sweep over the cluster of an `Expiry`."""
+    """Build a sweep over the cluster of a handler."""
     return make(
-        cluster=expiry.cluster,
-        catalogue=expiry.catalogue,
-        evaluator=expiry.evaluator,
-        clock=expiry.clock,
-        telemetry=expiry.telemetry,
-        expiry_with=lambda telemetry: replace(expiry, telemetry=telemetry),
+        handler=expiry,
         publisher=publisher,
         interval=interval,
         concurrency=concurrency,

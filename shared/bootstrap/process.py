@@ -19,7 +19,7 @@ from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.values.timing import horizon
 from shared.errors import TryLaterError
-from shared.messages import Proof, TimersSet
+from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers
 from shared.usecases.schedule import schedule
 from shared.usecases.sweeps.chains import SweepChains
@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from shared.evaluation.proofs import Proofs
     from shared.safeguards.pace import Pace
     from shared.safeguards.safeguards import Safeguards
-    from shared.usecases.archive import Archival
     from shared.usecases.archives.writer import ArchiveWriter
     from shared.usecases.audit_reports import AuditReports
     from shared.usecases.deadletter import DeadLetters
-    from shared.usecases.enforce import Enforcement
-    from shared.usecases.expire import Expiry
+    from shared.usecases.handler import Handled, Handler, Procedure
     from shared.usecases.sweep import Sweep
     from shared.usecases.usage import Usage
 
@@ -146,11 +144,12 @@ class Process:
             raise
         unstored.stored(wanted.timers)
 
-    async def expiry(self, by: str = "expire") -> "Expiry":
-        """Make the use case that deletes due objects, for the named function."""
-        from shared.usecases.expire import Expiry
+    async def handler(self, procedure: "Procedure", by: str) -> "Handler":
+        """Make what carries out a procedure, for the named function."""
+        from shared.usecases.handler import Handler
 
-        return Expiry(
+        return Handler(
+            procedure,
             cluster=await self.cluster(),
             catalogue=self.config.catalogue,
             evaluator=await self.evaluator(),
@@ -164,18 +163,27 @@ class Process:
             proofs=await self.proofs() if self.config.settings.proof_key else None,
         )
 
-    async def enforcement(self) -> "Enforcement":
-        """Make the use case that stops objects at their active deadline."""
-        from shared.usecases.enforce import Enforcement
+    async def expire(self, timer: Timer) -> "Handled | None":
+        """Delete the timer's object if it is due, or warn of that; see `Handler.handle`."""
+        if timer.purpose is Purpose.WARN:
+            from shared.usecases.forewarning import WARNING
 
-        return Enforcement.like(await self.expiry("enforce"))
+            return await (await self.handler(WARNING, "expire")).handle(timer)
+        from shared.usecases.expire import DELETION
 
-    async def archival(self) -> "Archival":
-        """Make the use case that archives finished objects."""
-        from shared.usecases.archive import Archival
-        from shared.usecases.object_handler import shared_fields
+        return await (await self.handler(DELETION, "expire")).handle(timer)
 
-        return Archival(**shared_fields(await self.expiry("archive")), writer=await self.archive_writer())
+    async def enforce(self, timer: Timer) -> "Handled | None":
+        """Stop the timer's object if its active deadline is over; see `Handler.handle`."""
+        from shared.usecases.enforce import ENFORCEMENT
+
+        return await (await self.handler(ENFORCEMENT, "enforce")).handle(timer)
+
+    async def archive(self, timer: Timer) -> "Handled | None":
+        """Archive the timer's object if it has finished; see `Handler.handle`."""
+        from shared.usecases.archive import archival
+
+        return await (await self.handler(archival(await self.archive_writer()), "archive")).handle(timer)
 
     async def sweeper(self) -> "Sweep":
         """Make the use case that lists all objects and deletes those that are due."""

@@ -1,9 +1,9 @@
 """Build the use case `Sweep`, with the reports of rules with audit."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.usecases.audit_reports import AuditReports
+from shared.usecases.expire import DELETION
 from shared.usecases.sweep import Sweep
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.pages import LargePages
@@ -22,23 +22,15 @@ async def build_sweep(process: "Process", large_pages: LargePages, chains: Sweep
         large_pages: The turns of all sweeps of the process.
         chains: The steps of sweeps that the process has returned.
     """
-    expiry = await process.expiry("sweep")
     return Sweep(
-        cluster=expiry.cluster,
-        catalogue=expiry.catalogue,
-        evaluator=expiry.evaluator,
-        clock=expiry.clock,
-        telemetry=expiry.telemetry,
-        expiry_with=lambda telemetry: replace(expiry, telemetry=telemetry),
+        handler=await process.handler(DELETION, "sweep"),
         publisher=process.published(),
         interval=process.config.settings.sweep_interval,
         concurrency=process.config.settings.concurrency,
-        namespace=process.config.namespace,
         write_event=process.events.write_swept,
         large_pages=large_pages,
         chains=chains,
         audit_reports=await process.audit_reports(),
-        dry_run=expiry.dry_run,
     )
 
 

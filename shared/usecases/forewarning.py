@@ -1,64 +1,85 @@
-"""A timer fired before a finished object is due: send `object.warned` if the object will still be deleted."""
+"""The procedure for a finished object that is due soon: send `object.warned` if it will still be deleted."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import Any
 
-from shared.core.decision.decide import Ignore, Reason, Wait, find_deletion
+from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_deletion
+from shared.core.decision.facts import Facts
 from shared.core.kinds.rule import KindRule
-from shared.evaluation.evaluator import AnyEvaluation
-from shared.messages import ObjectWarned, Purpose, TimersSet
-from shared.ports import EventReason, Snapshot, Verdict
-from shared.usecases.next_timers import wait_until, warn_timer
-from shared.usecases.object_handler import Handled
-from shared.usecases.timer_handler import TimerHandler
+from shared.evaluation.evaluator import Evaluation
+from shared.messages import ObjectWarned, Purpose
+from shared.ports import Snapshot, Verdict
+from shared.usecases.handler import Attempt, Handler, Procedure
+from shared.usecases.next_timers import find_warned_at
 
 AHEAD_MIN = timedelta(seconds=2)
 """The least time to the due time: the API server's clock has whole seconds, and no warning may follow the deletion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forewarning(TimerHandler):
-    """Warns of deletions, one object at a time; it writes nothing."""
+class Warn:
+    """Warn of the deletion of the object at `due_at`."""
 
-    purpose: ClassVar[Purpose] = Purpose.WARN
-    refused: ClassVar[EventReason | None] = None  # `expire` reports the same problems when the object is due
-    writes_events: ClassVar[bool] = False  # as above
+    due_at: datetime
+    reason: Reason
+    facts: Facts
 
-    async def _evaluate(self, snapshot: Snapshot, rule: KindRule) -> AnyEvaluation:
-        return await self.evaluator.evaluate(snapshot, rule)
 
-    async def _carry_out(
-        self,
-        evaluation: AnyEvaluation,
-        rule: KindRule,  # noqa: ARG002 - of handlers that act
-        snapshot: Snapshot,
-        *,
-        missed_before: datetime | None = None,  # noqa: ARG002 - of sweeps
-        fired_at: datetime | None = None,
-    ) -> Handled | None:
-        ref, decision = snapshot.ref, find_deletion(evaluation.decision)
-        facts, due_at = decision.facts, decision.facts.due_at
-        # An object that an archive has not acknowledged, or a child of which it has not, is deleted once it has.
-        is_deleted = isinstance(decision, Wait) or decision.reason in (Reason.NOT_ARCHIVED, Reason.CHILD_NOT_ARCHIVED)
-        timer = warn_timer(ref, facts) if is_deleted and not self.dry_run else None
-        if timer is None or due_at is None or due_at - snapshot.read_at < AHEAD_MIN:
-            reason = decision.reason if isinstance(decision, Ignore | Wait) else Reason.EXPIRED
-            self._record(Verdict.KEPT, ref, reason, detail="no warning is sent")
-            return None
-        if timer.due_at > snapshot.read_at:
-            again_at = wait_until(timer.due_at, snapshot, fired_at, now=self.clock.now())
-            self._record(Verdict.TIMER_SET, ref, decision.reason, due_at=again_at)
-            return TimersSet(timers=(timer.model_copy(update={"due_at": again_at}),))
-        if self.evaluator.warnings.has(ref.uid, due_at, fired_at=fired_at):
-            self._record(Verdict.KEPT, ref, decision.reason, detail="the warning was sent before")
-            return None
-        self.evaluator.warnings.add(ref.uid, due_at, fired_at=fired_at)
-        self._record(Verdict.WARNED, ref, decision.reason, detail=facts.summary())
-        return ObjectWarned(
-            ref=ref,
-            outcome=facts.finish.outcome,
-            finished_at=facts.finish.at,
-            ttl_from=facts.ttl.source if facts.ttl else "",
-            due_at=due_at,
-        )
+WarningDecision = Ignore | Wait | Warn
+
+
+def decide_warning(decision: Decision, read_at: datetime) -> WarningDecision:
+    """Decide whether the warning of a deletion is sent now, later, or not at all.
+
+    Args:
+        decision: The decision about the object.
+        read_at: The API server's time.
+    """
+    deletion = find_deletion(decision)
+    facts, reason = deletion.facts, Reason.EXPIRED if isinstance(deletion, Expire) else deletion.reason
+    # An object that an archive has not acknowledged, or a child of which it has not, is deleted once it has.
+    is_deleted = isinstance(deletion, Wait) or reason in (Reason.NOT_ARCHIVED, Reason.CHILD_NOT_ARCHIVED)
+    warned_at = find_warned_at(facts) if is_deleted else None
+    if warned_at is None or facts.due_at is None or facts.due_at - read_at < AHEAD_MIN:
+        return Ignore(reason, facts)
+    return Wait(warned_at, reason, facts) if warned_at > read_at else Warn(facts.due_at, reason, facts)
+
+
+async def _evaluate(handler: Handler, snapshot: Snapshot, rule: KindRule) -> Evaluation[Any]:
+    found = (await handler.evaluator.evaluate(snapshot, rule)).decision
+    warning: Any = decide_warning(found, snapshot.read_at)
+    return Evaluation(Ignore(warning.reason, warning.facts) if handler.dry_run else warning)
+
+
+async def _warn(handler: Handler, attempt: Attempt) -> ObjectWarned | None:
+    warn: Warn = attempt.decision
+    warnings, facts = handler.evaluator.warnings, warn.facts
+    if warnings.has(attempt.ref.uid, warn.due_at, fired_at=attempt.fired_at):
+        handler.record(Verdict.KEPT, attempt.ref, warn.reason, detail="the warning was sent before")
+        return None
+    warnings.add(attempt.ref.uid, warn.due_at, fired_at=attempt.fired_at)
+    handler.record(Verdict.WARNED, attempt.ref, warn.reason, detail=facts.summary())
+    return ObjectWarned(
+        ref=attempt.ref,
+        outcome=facts.finish.outcome,
+        finished_at=facts.finish.at,
+        ttl_from=facts.ttl.source if facts.ttl else "",
+        due_at=warn.due_at,
+    )
+
+
+async def _keep(handler: Handler, attempt: Attempt) -> None:
+    handler.record(Verdict.KEPT, attempt.ref, attempt.decision.reason, detail="no warning is sent")
+
+
+# It writes no Events: `expire` reports the same problems when the object is due.
+WARNING = Procedure(
+    purpose=Purpose.WARN,
+    evaluate=_evaluate,
+    act=_warn,
+    keep=_keep,
+    would=Verdict.KEPT,
+    takes_cached=False,
+)
+"""Warns of deletions; it writes nothing."""

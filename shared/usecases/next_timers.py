@@ -92,22 +92,30 @@ def expire_at(decision: Decision, now: datetime) -> datetime | None:
             return None
 
 
-def warn_timer(ref: ObjectRef, facts: Facts, *, now: datetime | None = None) -> Timer | None:
-    """The timer of the warning before a deletion; None if the rule that sets the TTL has no `warn`, or only audits.
-
-    If the TTL is shorter than `warn`, the timer is due at the finish.
+def warn_timer(ref: ObjectRef, facts: Facts, *, now: datetime) -> Timer | None:
+    """The timer of the warning before a deletion; None if no warning is wanted, see `find_warned_at`.
 
     Args:
         ref: The object.
         facts: The facts about its deletion.
         now: When the timer is set: it is not due before. So a timer that is set again is not due at the same time,
-            as one that is delivered again is. None for the time at which the warning was wanted.
+            as one that is delivered again is.
+    """
+    warned_at = find_warned_at(facts)
+    if warned_at is None:
+        return None
+    return Timer(ref=ref, purpose=Purpose.WARN, due_at=max(warned_at, now))
+
+
+def find_warned_at(facts: Facts) -> datetime | None:
+    """When the warning before a deletion is wanted; None if the rule that sets the TTL has no `warn`, or only audits.
+
+    If the TTL is shorter than `warn`, this is the finish.
     """
     rule, due_at, finished_at = facts.policy_rule, facts.due_at, facts.finish.at
     if rule is None or rule.warn is None or facts.audited_by or facts.early or due_at is None or finished_at is None:
         return None
-    wanted_at = max(finished_at, due_at - min(rule.warn, due_at - finished_at))
-    return Timer(ref=ref, purpose=Purpose.WARN, due_at=max(wanted_at, now or wanted_at))
+    return max(finished_at, due_at - min(rule.warn, due_at - finished_at))
 
 
 def timers_for(due: Iterable[tuple[ObjectRef, datetime | None]], *, purpose: Purpose) -> TimersSet | None:

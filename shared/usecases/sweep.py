@@ -8,7 +8,7 @@ objects.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
@@ -18,18 +18,14 @@ from shared.core.decision.facts import audited_of
 from shared.core.decision.finish import finish_of
 from shared.core.decision.forecast import Forecast
 from shared.core.decision.reasons import Reason
-from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served
 from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import (
     PASSED_OVER,
-    Clock,
-    Cluster,
     EventReason,
     Page,
     Publisher,
@@ -39,8 +35,9 @@ from shared.ports import (
     WriteEvent,
 )
 from shared.usecases.audit_reports import AuditReports
-from shared.usecases.enforce import Enforcement
-from shared.usecases.expire import Expiry
+from shared.usecases.enforce import ENFORCEMENT, find_stop_timers
+from shared.usecases.expire import report_ttl
+from shared.usecases.handler import Handler
 from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.next_timers import timers_for
 from shared.usecases.sweeps.chains import SweepChains
@@ -58,8 +55,7 @@ class _StepWork:
         ends_at: When the step stops to list.
         due_before: An object that is due at this instant or later gets no timer.
         missed_before: An object that was due before this instant was missed by the events.
-        expiry: Deletes due objects.
-        enforcement: Finds the timers of deadlines.
+        handler: Deletes due objects.
         counts: Counts the verdicts.
         publisher: Publishes deletions and timers; an outage of their receivers delays few of them.
         timers: The timers that the objects need.
@@ -74,8 +70,7 @@ class _StepWork:
     ends_at: datetime
     due_before: datetime
     missed_before: datetime
-    expiry: Expiry
-    enforcement: Enforcement
+    handler: Handler
     counts: SweepCounts
     publisher: ImpatientPublisher
     timers: WantedTimers = field(default_factory=WantedTimers)
@@ -166,38 +161,24 @@ class Sweep:
     """Sweeps the cluster.
 
     Attributes:
-        cluster: The API server.
-        catalogue: The kinds to sweep.
-        evaluator: Says which objects of a page may expire.
-        clock: This process's clock.
-        telemetry: Records verdicts and problems.
-        expiry_with: Builds what deletes one object; its verdicts go to the given telemetry.
+        handler: Deletes due objects; its cluster, kinds, namespace, clock and telemetry are those of the sweep.
         publisher: Receives timers and deletions.
         interval: Time between two sweeps; an object that is due within twice this time gets a timer.
         concurrency: Objects that are handled at once.
-        namespace: Only this namespace; empty for all.
         write_event: Writes the Event at the end of a sweep; None for no Event.
         large_pages: The turns of all sweeps of this process.
         chains: The steps that this process has returned.
         audit_reports: Writes what rules with audit would do; None for no reports.
-        dry_run: Set no timers for archives.
     """
 
-    cluster: Cluster
-    catalogue: Catalogue
-    evaluator: Evaluator
-    clock: Clock
-    telemetry: Telemetry
-    expiry_with: Callable[[Telemetry], Expiry]
+    handler: Handler
     publisher: Publisher
     interval: timedelta
     concurrency: int
-    namespace: str = ""
     write_event: WriteEvent | None = None
     large_pages: LargePages = field(default_factory=LargePages)
     chains: SweepChains = field(default_factory=SweepChains)
     audit_reports: AuditReports | None = None
-    dry_run: bool = False
 
     async def sweep(self, step: SweepStep) -> SweepStep | None:
         """Run one step.
@@ -209,16 +190,15 @@ class Sweep:
             TryLaterError: This step is to be repeated: none of its kinds could be listed.
             PermanentError: The API server does not list the kinds that it serves.
         """
-        now = self.clock.now()
+        now = self.handler.clock.now()
         named = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in await self._served())
         step = self.chains.start(step, named, now)
         due_before = now + sweep_ahead(self.interval)
         findings = self.audit_reports.find(step) if self.audit_reports else None
-        counts = SweepCounts(self.telemetry, step.counts, due_before, findings)
-        expiry = self.expiry_with(cast("Telemetry", counts))
+        counts = SweepCounts(self.handler.telemetry, step.counts, due_before, findings)
+        handler = replace(self.handler, telemetry=cast("Telemetry", counts))
         publisher, missed_before = ImpatientPublisher(self.publisher, self.chains.outages(step)), now - MISSED_AFTER
-        enforcement = Enforcement.like(expiry)
-        work = _StepWork(now, now + STEP_TIME, due_before, missed_before, expiry, enforcement, counts, publisher)
+        work = _StepWork(now, now + STEP_TIME, due_before, missed_before, handler, counts, publisher)
         work.tail_of = step.kinds[0] if step.continue_token and not step.whole and step.kinds else ""
         work.forecast = self.chains.forecasts.find(step)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
@@ -230,27 +210,27 @@ class Sweep:
             finally:
                 for worker in workers:
                     worker.cancel()
-        counts.confirm(work.timers.uids, await work.timers.publish(publisher, self.telemetry))
+        counts.confirm(work.timers.uids, await work.timers.publish(publisher, self.handler.telemetry))
         # Outside the TaskGroup, which would wrap the error into an ExceptionGroup.
         work.check_failures(step)
         passed_over = tuple(dict.fromkeys((*step.passed_over, *work.passed_over)))
         if rest is None:
             step = step.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()})
-            self.telemetry.sweep_ended(step.sweep_id, step.counts, whole=step.whole)
+            self.handler.telemetry.sweep_ended(step.sweep_id, step.counts, whole=step.whole)
             if (forecast := self.chains.end(step)) is not None:
-                self.telemetry.forecast(forecast)
-            await _report_end(step, self._served, write_event=self.write_event, telemetry=self.telemetry)
+                self.handler.telemetry.forecast(forecast)
+            await _report_end(step, self._served, write_event=self.write_event, telemetry=self.handler.telemetry)
             if self.audit_reports:
                 await self.audit_reports.write(step)
             return None
         return self.chains.note(rest.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()}))
 
     async def _served(self) -> Sequence[KindRule]:
-        return await list_served(self.catalogue, cluster=self.cluster, namespace=self.namespace)
+        return await list_served(self.handler.catalogue, cluster=self.handler.cluster, namespace=self.handler.namespace)
 
     async def _list(self, step: SweepStep, queue: _Queue, work: _StepWork) -> SweepStep | None:
         """Fill the queue until the time is over or the last kind is listed; returns the next step."""
-        while step.kinds and self.clock.now() < work.ends_at:
+        while step.kinds and self.handler.clock.now() < work.ends_at:
             step = await self._list_page(step, queue, work)
         return step.model_copy(update={"step": step.step + 1}) if step.kinds else None
 
@@ -258,11 +238,11 @@ class Sweep:
         """List one page of the present kind; returns where to continue. A kind that fails is passed over."""
         next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
         api_version, _, kind = step.kinds[0].rpartition("/")
-        known = self.catalogue.get(api_version, kind)
+        known = self.handler.catalogue.get(api_version, kind)
         if known is None:
             return next_kind
         try:
-            find = partial(find_served, known.group, kind, cluster=self.cluster, kinds=self.catalogue)
+            find = partial(find_served, known.group, kind, cluster=self.handler.cluster, kinds=self.handler.catalogue)
             rule = await work.pause.repeat_once(find)
             token = await self._queue_page(rule, step.continue_token, queue, work)
         except AbsentKindError:
@@ -270,18 +250,20 @@ class Sweep:
         except TtlError as error:
             work.failures.append(error)
             work.passed_over.append(step.kinds[0])
-            self.telemetry.problem("sweep passed a kind over", kind=known.name, error=str(error))
+            self.handler.telemetry.problem("sweep passed a kind over", kind=known.name, error=str(error))
             return next_kind
         if token:
             return step.model_copy(update={"continue_token": token})
         if step.kinds[0] != work.tail_of:
-            self.telemetry.swept(rule)
+            self.handler.telemetry.swept(rule)
         return next_kind
 
     async def _queue_page(self, rule: KindRule, token: str, queue: _Queue, work: _StepWork) -> str:
         """Put a page into the queue, a large page in its turn; returns the continue token of the next page."""
         async with self.large_pages.turn(rule.name) as is_turn:
-            page, found = await PageReader(self.cluster, self.evaluator, work.pause, self.namespace).read(rule, token)
+            handler = self.handler
+            reader = PageReader(handler.cluster, handler.evaluator, work.pause, handler.namespace)
+            page, found = await reader.read(rule, token)
             self.large_pages.note(rule.name, is_large=page.is_large)
             if is_turn or not page.is_large:
                 work.counts.looked_at += len(page.items) + len(page.unreadable)
@@ -295,7 +277,9 @@ class Sweep:
     ) -> None:
         for left_out in page.unreadable:
             work.counts.fail(left_out.ref)
-            self.telemetry.problem(PASSED_OVER, object=str(left_out.ref), uid=left_out.ref.uid, error=left_out.problem)
+            self.handler.telemetry.problem(
+                PASSED_OVER, object=str(left_out.ref), uid=left_out.ref.uid, error=left_out.problem
+            )
         for one in found:
             await queue.put((rule, one))
         is_short = page.continue_token and len(page.items) + len(page.unreadable) < QUEUE_MAX
@@ -316,39 +300,39 @@ class Sweep:
         ref = found if isinstance(found, ObjectRef) else found.ref
         snapshot = None if isinstance(found, ObjectRef) else found
         try:
-            snapshot = snapshot or await self.cluster.get(rule, ref)
+            snapshot = snapshot or await self.handler.cluster.get(rule, ref)
             if snapshot is None:
                 return
             message = await self._act(rule, snapshot, work)
         except (ConflictError, TryLaterError) as error:
             work.counts.fail(ref)
-            work.timers.add(ref, retries_of(ref, rule, snapshot, error, now=self.clock.now()))
+            work.timers.add(ref, retries_of(ref, rule, snapshot, error, now=self.handler.clock.now()))
         except PermanentError as error:
-            work.expiry.report(ref, error)
+            work.handler.report(ref, error)
         except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
             _log.exception("sweep failed on an object")
-            work.counts.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=work.expiry.by)
+            work.counts.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=work.handler.by)
         else:
             await self._pass_on(ref, message, work)
 
     async def _act(self, rule: KindRule, snapshot: Snapshot, work: _StepWork) -> Message | None:
         """Delete a finished object that is due, or return the timer that an object needs."""
-        if self.evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
-            if self.evaluator.may_expire(snapshot.obj, rule):
-                await work.expiry.report_ttl(rule, snapshot)
-            return await work.enforcement.find_timers(rule, snapshot)
-        message = await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
+        if self.handler.evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
+            if self.handler.evaluator.may_expire(snapshot.obj, rule):
+                await report_ttl(work.handler, rule, snapshot)
+            return await find_stop_timers(replace(work.handler, procedure=ENFORCEMENT), rule, snapshot)
+        message = await work.handler.handle_listed(rule, snapshot, missed_before=work.missed_before)
         return message or await self._archive_later(rule, snapshot, work)
 
     async def _archive_later(self, rule: KindRule, snapshot: Snapshot, work: _StepWork) -> TimersSet | None:
         """The timer for an object that is not due, and that the events did not have archived when it finished."""
-        if self.dry_run or not self.evaluator.may_archive(snapshot.obj, rule):
+        if self.handler.dry_run or not self.handler.evaluator.may_archive(snapshot.obj, rule):
             return None
-        decision = (await self.evaluator.evaluate_archive(snapshot, rule)).decision
+        decision = (await self.handler.evaluator.evaluate_archive(snapshot, rule)).decision
         if decision.reason is Reason.AUDIT_ONLY:
             audited = audited_of(decision.facts)
-            work.counts.audited(Verdict.WOULD_ARCHIVE, snapshot.ref, audited, by=work.expiry.by)
-        due = [(snapshot.ref, self.clock.now())] if isinstance(decision, ToArchive) else []
+            work.counts.audited(Verdict.WOULD_ARCHIVE, snapshot.ref, audited, by=work.handler.by)
+        due = [(snapshot.ref, self.handler.clock.now())] if isinstance(decision, ToArchive) else []
         return timers_for(due, purpose=Purpose.ARCHIVE)
 
     async def _pass_on(self, ref: ObjectRef, message: Message | None, work: _StepWork) -> None:
@@ -358,4 +342,4 @@ class Sweep:
             try:
                 await work.publisher.publish(message)
             except TtlError as error:  # the object is deleted anyway
-                self.telemetry.problem("could not publish a deletion", error=str(error))
+                self.handler.telemetry.problem("could not publish a deletion", error=str(error))

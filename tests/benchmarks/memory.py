@@ -27,7 +27,8 @@ from shared.adapters.telemetry.logs import LogTelemetry
 from shared.core.kinds.catalogue import Catalogue
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod, trainjob
 from tests.fakes import FakePublisher
 from tests.loopback import answering_with
@@ -126,7 +127,7 @@ async def sweep_all(url: str) -> None:
         path.write_text(json.dumps({**config, "contexts": [context], "current-context": "x"}))
         cluster = await connect(kubeconfig=str(path))
         evaluator = Evaluator(cluster, kinds, telemetry=LogTelemetry())
-        expiry = Expiry(cluster, kinds, evaluator, SystemClock(), LogTelemetry(), dry_run=False, by="sweep")
+        expiry = Handler(DELETION, cluster, kinds, evaluator, SystemClock(), LogTelemetry(), dry_run=False, by="sweep")
         sweep = sweep_with(expiry, FakePublisher(), timedelta(minutes=5), concurrency=16)
 
         async def whole(step: SweepStep | None) -> None:

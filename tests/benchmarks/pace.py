@@ -36,7 +36,8 @@ from shared.devserver.real_servers import RealServer, find_assets, real_server
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
 from shared.safeguards.pace import PERMITS_MAX, Pace
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.benchmarks.cluster import NAMESPACE, BenchmarkError, Cluster, connected
 from tests.builders import JOB
 from tests.fakes import FakePublisher
@@ -155,7 +156,7 @@ async def sweep_all(client: KubernetesCluster, telemetry: Telemetry, pace: Pace 
     """Sweep until nothing is due."""
     kinds = Catalogue((JOB,))
     evaluator = Evaluator(client, kinds, telemetry=telemetry)
-    expiry = Expiry(client, kinds, evaluator, SystemClock(), telemetry, dry_run=False, by="sweep")
+    expiry = Handler(DELETION, client, kinds, evaluator, SystemClock(), telemetry, dry_run=False, by="sweep")
     publisher = FakePublisher()
     sweep = sweep_with(replace(expiry, pace=pace), publisher, timedelta(minutes=5), concurrency=CONCURRENCY)
     while True:

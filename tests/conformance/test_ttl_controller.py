@@ -14,7 +14,8 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, NOW, ago, condition, having, job, later, owned_by, status_written, without
 from tests.conformance.answers import answer, seconds
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
@@ -126,7 +127,7 @@ FRESH = {
 
 def expiry(cluster, telemetry):
     kinds = Catalogue((JOB,))
-    return Expiry(cluster, kinds, Evaluator(cluster, kinds), FakeClock(), telemetry, dry_run=False)
+    return Handler(DELETION, cluster, kinds, Evaluator(cluster, kinds), FakeClock(), telemetry, dry_run=False)
 
 
 def fired():
@@ -139,7 +140,7 @@ async def test_fresh_object_decides_at_the_deletion(fresh, outcome):
     cluster, telemetry = FakeCluster(FakeClock()), FakeTelemetry()
     cluster.put(fresh)
 
-    reported = await expiry(cluster, telemetry).expire(fired())
+    reported = await expiry(cluster, telemetry).handle(fired())
 
     assert bool(cluster.deleted) is (outcome == "deleted")
     assert (reported is None) is (outcome in ("kept", "already-gone"))
@@ -152,7 +153,7 @@ async def test_object_recreated_between_read_and_delete_is_kept():
     cluster.put(DUE)
     cluster.before_delete = lambda _: cluster.put(job(ttl=30, uid="another"))
 
-    assert await expiry(cluster, telemetry).expire(fired()) is None
+    assert await expiry(cluster, telemetry).handle(fired()) is None
 
     assert cluster.deleted == []
     assert [call.verb for call in cluster.calls] == ["get", "delete", "get"]

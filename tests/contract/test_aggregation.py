@@ -14,7 +14,8 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.fakes import FakeTelemetry
 from tests.loopback import answering_with
 
@@ -91,8 +92,10 @@ async def test_expire_keeps_objects_of_an_aggregated_server_unless_the_rule_allo
         reported = []
         for more in ({}, {"preconditions": "honoured"}):
             kinds, telemetry = Catalogue((rule_in(group, **more),)), FakeTelemetry()
-            expiry = Expiry(cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False)
-            reported.append((await expiry.expire(timer), telemetry.verdicts(), len(deletes)))
+            expiry = Handler(
+                DELETION, cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False
+            )
+            reported.append((await expiry.handle(timer), telemetry.verdicts(), len(deletes)))
     await cluster.close()
 
     assert reported[0] == (None, [("kept", "aggregated-api")], 0)

@@ -18,7 +18,8 @@ from shared.doctor.findings import Level
 from shared.doctor.server import check_server
 from shared.evaluation.evaluator import CLOCK_AHEAD, Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import POD
 from tests.fakes import FakeTelemetry
 from tests.loopback import answering_with
@@ -76,7 +77,7 @@ async def finished_pod(api, name, ttl):
 def expiry_of(cluster, api):
     telemetry = FakeTelemetry()
     evaluator = Evaluator(cluster, KINDS, telemetry=telemetry, only=api.namespace)
-    return Expiry(cluster, KINDS, evaluator, SystemClock(), telemetry, dry_run=False)
+    return Handler(DELETION, cluster, KINDS, evaluator, SystemClock(), telemetry, dry_run=False)
 
 
 def fired(ref):
@@ -87,8 +88,8 @@ async def test_object_due_by_the_date_alone_is_deleted_when_the_clocks_agree(ser
     ref = await finished_pod(api, "early", "30m")
     async with proxied(server, api, tmp_path) as (proxy, cluster):
         expiry = expiry_of(cluster, api)
-        waiting = await expiry.expire(fired(ref))
-        again = await expiry.expire(fired(ref))
+        waiting = await expiry.handle(fired(ref))
+        again = await expiry.handle(fired(ref))
 
         assert isinstance(waiting, TimersSet)
         left = waiting.timers[0].due_at - SystemClock().now()
@@ -101,14 +102,14 @@ async def test_object_due_by_the_date_alone_is_deleted_when_the_clocks_agree(ser
 
         proxy.ahead = timedelta(0)
         await api.patch(api.pods("early"), {"metadata": {"annotations": {"ttlafterfinished.dev/ttl": "0s"}}})
-        assert isinstance(await expiry.expire(fired(ref)), ObjectDeleted)
+        assert isinstance(await expiry.handle(fired(ref)), ObjectDeleted)
 
 
 async def test_object_due_by_both_clocks_is_deleted(server, api, tmp_path):
     ref = await finished_pod(api, "due", "0s")
     async with proxied(server, api, tmp_path) as (_, cluster):
         expiry = expiry_of(cluster, api)
-        while not isinstance(deleted := await expiry.expire(fired(ref)), ObjectDeleted):
+        while not isinstance(deleted := await expiry.handle(fired(ref)), ObjectDeleted):
             assert expiry.telemetry.verdicts()[-1] == ("timer-set", "server-clock-ahead")  # within its first second
     assert deleted.ref.uid == ref.uid
 

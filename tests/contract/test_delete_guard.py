@@ -16,7 +16,8 @@ from shared.errors import GuardError
 from shared.evaluation.evaluator import Evaluator
 from shared.installation.delete_guard import guard
 from shared.messages import Purpose, Timer
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, NOW, having
 from tests.contract.guarded import (
     BINDINGS,
@@ -204,10 +205,10 @@ async def test_expire_reports_a_refusal_of_the_guard_once_and_stops(admin, names
             return await send(method, *rest, **options)
 
         cluster._transport.send = record  # type: ignore[method-assign]
-        expiry = Expiry(cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False)
+        expiry = Handler(DELETION, cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False)
         for _ in range(2):
             with pytest.raises(GuardError, match=f"by ValidatingAdmissionPolicy {strict}: unfinished: by another rule"):
-                await expiry.expire(timer)
+                await expiry.handle(timer)
 
     assert methods.count("DELETE") == 2, "one for each timer: a refusal is not retried"
     assert {(one.verdict, one.reason) for one in telemetry.records} == {("failed", "GuardError")}

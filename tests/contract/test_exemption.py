@@ -11,7 +11,8 @@ from shared.core.values.objects import ref_of
 from shared.evaluation import namespaces
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB
 from tests.fakes import FakeTelemetry
 
@@ -68,8 +69,15 @@ async def due_job(api, name):
 def expiry_of(cluster, safeguards):
     kinds = Catalogue((JOB,))
     telemetry = FakeTelemetry()
-    return Expiry(
-        cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False, safeguards=safeguards
+    return Handler(
+        DELETION,
+        cluster,
+        kinds,
+        Evaluator(cluster, kinds),
+        SystemClock(),
+        telemetry,
+        dry_run=False,
+        safeguards=safeguards,
     )
 
 
@@ -80,7 +88,7 @@ async def test_exemption_acknowledged_during_the_safeguards_keeps_the_object(api
     safeguards = Slow(exempt)
     expiry = expiry_of(cluster, safeguards)
 
-    assert await expiry.expire(await due_job(api, "report")) is None
+    assert await expiry.handle(await due_job(api, "report")) is None
 
     assert (await api.get(api.jobs("report"))).status == 200
     assert expiry.telemetry.verdicts() == [("kept", "exempt")]
@@ -101,7 +109,7 @@ async def test_delete_is_not_sent_later_than_the_bound_after_an_exemption(api, c
 
     async def work():
         while timers:
-            await expiry.expire(timers.pop())
+            await expiry.handle(timers.pop())
 
     workers = [asyncio.create_task(work()) for _ in range(6)]
     while len(sent) < JOBS // 6 and timers:

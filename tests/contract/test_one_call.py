@@ -20,6 +20,7 @@ from shared.core.values.objects import parse_instant, ref_of
 from shared.installation.delete_guard import guard, guard_name
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
 from shared.source.watches import KindWatches
+from shared.usecases.expire import DELETION
 from tests.builders import JOB, not_none
 from tests.contract.guarded import BINDINGS, User, connected_as, guarded, make_job
 from tests.fakes import FakeTelemetry
@@ -52,7 +53,7 @@ async def admitted(_authorization: str) -> None:
 async def expiring(admin: User, **options: Any) -> AsyncIterator[tuple[Any, list[str]]]:
     """The use case of a new process, and its requests about Jobs."""
     async with process_of(admin, **options) as (process, requests):
-        yield await process.expiry(), requests
+        yield await process.handler(DELETION, "expire"), requests
 
 
 @asynccontextmanager
@@ -81,7 +82,7 @@ async def timer_of(admin: User, namespace: str, ttl: int = SECONDS, **metadata: 
     path, job = make_job(admin, namespace, annotations=annotations, **metadata)
     ref = ref_of({**job, "apiVersion": "batch/v1", "kind": "Job"})
     async with expiring(admin) as (expiry, requests):
-        answer = await expiry.expire(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=datetime.now(UTC)))
+        answer = await expiry.handle(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=datetime.now(UTC)))
         assert requests == ["GET"]
     assert isinstance(answer, TimersSet)
     due_at = parse_instant(job["status"]["completionTime"]) + timedelta(seconds=ttl)
@@ -92,7 +93,7 @@ async def timer_of(admin: User, namespace: str, ttl: int = SECONDS, **metadata: 
 async def fire(admin: User, timer: Timer, **options: Any) -> tuple[Any, list[str]]:
     await asyncio.sleep(max(0.0, (timer.due_at - datetime.now(UTC)).total_seconds()) + 0.01)
     async with expiring(admin, **options) as (expiry, requests):
-        return await expiry.expire(timer), requests
+        return await expiry.handle(timer), requests
 
 
 async def test_due_object_is_deleted_by_one_call(admin, namespace):
@@ -218,7 +219,7 @@ async def test_early_timer_reads_and_deletes_nothing(admin, namespace):
     path, timer = await timer_of(admin, namespace, ttl=3600)
 
     async with expiring(admin) as (expiry, requests):
-        answer = await expiry.expire(timer.model_copy(update={"due_at": datetime.now(UTC) - timedelta(hours=1)}))
+        answer = await expiry.handle(timer.model_copy(update={"due_at": datetime.now(UTC) - timedelta(hours=1)}))
 
     assert isinstance(answer, TimersSet)
     assert requests == ["GET"]

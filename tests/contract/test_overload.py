@@ -12,7 +12,8 @@ from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.safeguards import pace
 from shared.safeguards.pace import PERMITS_MIN, Pace
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, POD
 from tests.contract.admission import validating_deletes
 from tests.fakes import FakeTelemetry
@@ -107,12 +108,12 @@ async def failed_pods(api):
 def expiry(cluster):
     kinds, telemetry = Catalogue((JOB, POD)), FakeTelemetry()
     evaluator, few = Evaluator(cluster, kinds), Pace(telemetry, COUNT)
-    return Expiry(cluster, kinds, evaluator, SystemClock(), telemetry, dry_run=False, pace=few)
+    return Handler(DELETION, cluster, kinds, evaluator, SystemClock(), telemetry, dry_run=False, pace=few)
 
 
 async def expire_all(expiry, objects):
     timers = [Timer(ref=ref_of(one), purpose=Purpose.EXPIRE, due_at=SystemClock().now()) for one in objects]
-    return await asyncio.gather(*(expiry.expire(timer) for timer in timers))
+    return await asyncio.gather(*(expiry.handle(timer) for timer in timers))
 
 
 @pytest.mark.parametrize("server", ["real"], indirect=True)

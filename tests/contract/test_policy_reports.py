@@ -15,7 +15,8 @@ from shared.messages import SweepStep
 from shared.ports.policy_reports import AuditReport
 from shared.usecases import audit_reports
 from shared.usecases.audit_reports import AuditReports
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import FIXTURES, JOB, NOW, ago, read_yaml, shipped_kinds, stamp
 from tests.fakes import FakeClock, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with
@@ -133,7 +134,7 @@ class Bench:
         self.rule: dict[str, Any] = {"name": "ci", "match": {"kinds": ["jobs"]}, "ttl": "0s", "audit": True}
         kinds = Catalogue((JOB,))
         evaluator = Evaluator(cluster, kinds, lambda: self.policy, only=namespace)
-        expiry = Expiry(cluster, kinds, evaluator, self.clock, self.telemetry, dry_run=False, by="sweep")
+        expiry = Handler(DELETION, cluster, kinds, evaluator, self.clock, self.telemetry, dry_run=False, by="sweep")
         self.reports = AuditReports(KubernetesPolicyReports(cluster, namespace), self.clock, self.telemetry)
         self._sweep = sweep_with(
             expiry,

@@ -12,7 +12,8 @@ from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, POD
 from tests.contract.admission import validating_deletes
 from tests.fakes import FakeTelemetry
@@ -29,7 +30,7 @@ def telemetry():
 
 @pytest.fixture
 def expiry(cluster, telemetry):
-    return Expiry(cluster, KINDS, Evaluator(cluster, KINDS), SystemClock(), telemetry, dry_run=False)
+    return Handler(DELETION, cluster, KINDS, Evaluator(cluster, KINDS), SystemClock(), telemetry, dry_run=False)
 
 
 def fired(obj):
@@ -72,7 +73,7 @@ async def test_expire_keeps_a_job_that_is_held_after_the_read(api, cluster, expi
 
     after_the_read(cluster, hold)
 
-    assert await expiry.expire(fired(job)) is None
+    assert await expiry.handle(fired(job)) is None
     assert (await api.get(api.jobs("a"))).status == 200
     assert telemetry.verdicts() == [("kept", "held")]
 
@@ -92,7 +93,7 @@ async def test_expire_keeps_a_job_that_was_made_again_before_or_after_the_read(a
     else:
         after_the_read(cluster, make_again)
 
-    assert await expiry.expire(fired(job)) is None
+    assert await expiry.handle(fired(job)) is None
     assert (await api.get(api.jobs("a"))).meta["uid"] == uids[0] != job["metadata"]["uid"]
     assert telemetry.deletions == []
     assert telemetry.verdicts() == [("already-gone", "")]
@@ -103,7 +104,7 @@ async def test_expire_reports_a_job_that_every_delete_is_refused_for(api, expiry
     job = await finished_job(api, finalizers=[finalizer])
 
     with pytest.raises(PermanentError, match=f"409.*unchanged.*finalizer {finalizer}"):
-        await expiry.expire(fired(job))
+        await expiry.handle(fired(job))
 
     assert (await api.get(api.jobs("a"))).status == 200
     assert telemetry.verdicts() == [("failed", "PermanentError")]
@@ -118,7 +119,7 @@ async def test_expire_treats_a_job_marked_by_another_client_as_deleted(api, clus
 
     after_the_read(cluster, mark)
 
-    assert await expiry.expire(fired(job)) is None
+    assert await expiry.handle(fired(job)) is None
     assert telemetry.deletions == []
     assert telemetry.verdicts() == [("already-gone", "")]
 
@@ -149,11 +150,11 @@ async def test_expire_deletes_a_terminal_pod_that_is_written_between_the_two_ste
     await asyncio.sleep(1)
     async with written_between_the_two_steps(real, api) as steps:
         await asyncio.sleep(3)  # until the webhook is in force
-        answer = await expiry.expire(fired(pod))
+        answer = await expiry.handle(fired(pod))
 
     assert steps == [False, True]
     assert telemetry.deletions == [answer]
     assert isinstance(answer, ObjectDeleted)
     assert (await api.get(api.pods("p"))).status == 404
-    assert await expiry.expire(fired(pod)) is None
+    assert await expiry.handle(fired(pod)) is None
     assert telemetry.verdicts() == [("already-gone", "")]

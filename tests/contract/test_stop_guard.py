@@ -12,7 +12,8 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
-from shared.usecases.enforce import Enforcement
+from shared.usecases.enforce import ENFORCEMENT
+from shared.usecases.handler import Handler
 from tests import guarded_kinds
 from tests.builders import JOB, NOW
 from tests.contract.guarded import FEW, User, compare_stops, connected_as, few_kinds, make_job, stopping, until
@@ -296,7 +297,7 @@ async def test_enforce_stops_a_job_past_its_deadline_through_the_guard(admin, na
     await asyncio.sleep(2.5)  # the API server's clock has whole seconds
     async with connected_as(admin, "enforce") as cluster:
         evaluator = Evaluator(cluster, kinds)
-        await Enforcement(cluster, kinds, evaluator, SystemClock(), telemetry, dry_run=False).enforce(timer)
+        await Handler(ENFORCEMENT, cluster, kinds, evaluator, SystemClock(), telemetry, dry_run=False).handle(timer)
     stopped = admin.ask("GET", path)[1]
     assert stopped["spec"]["activeDeadlineSeconds"] == 1
     assert stopped["metadata"]["annotations"][STOPS] == "1"

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,10 +30,10 @@ from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectArchived, ObjectDeleted, Purpose, Timer, TimersSet
-from shared.usecases.archive import Archival
+from shared.usecases.archive import archival
 from shared.usecases.archives.writer import ArchiveWriter
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import shared_fields
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.archives import opened_archives
 from tests.builders import JOB, shipped_kinds
 from tests.fakes import FakeTelemetry
@@ -102,7 +103,7 @@ class Scene:
 
         self.store.patch(resource, "default", name, change, WriteOptions(subresource="status"))
 
-    def expiry(self, place: str) -> Expiry:
+    def expiry(self, place: str) -> Handler:
         archives = opened_archives("prod")
         head, _, query = self.url.partition("?")
         destination = {"url": f"{head}/{place}" + (f"?{query}" if query else "")}
@@ -110,7 +111,7 @@ class Scene:
         policy = Policy.model_validate({"archives": {"main": destination}, "rules": [rule]}).of_kinds(shipped_kinds())
         kinds, cluster = Catalogue((JOB,)), AwaitingCluster(self.store, asyncio.get_running_loop().time)
         evaluator = Evaluator(cluster, kinds, lambda: policy, archives=archives)
-        return Expiry(cluster, kinds, evaluator, SystemClock(), FakeTelemetry(), dry_run=False)
+        return Handler(DELETION, cluster, kinds, evaluator, SystemClock(), FakeTelemetry(), dry_run=False)
 
     def timer(self, purpose: Purpose, attempts: int = 0) -> Timer:
         ref = ObjectRef("batch/v1", "Job", "default", "one", self.uid)
@@ -120,9 +121,9 @@ class Scene:
         expiry = self.expiry(place)
         archives: Any = expiry.evaluator.archives
         writer = ArchiveWriter(archives, Children(expiry.cluster, shipped_kinds()), PodLogs(expiry.cluster))
-        archival = Archival(**shared_fields(expiry), writer=writer)
+        handler = replace(expiry, procedure=archival(writer))
         for attempt in range(ATTEMPTS):
-            answer = await archival.archive(self.timer(Purpose.ARCHIVE, attempt))
+            answer = await handler.handle(self.timer(Purpose.ARCHIVE, attempt))
             if isinstance(answer, ObjectArchived):
                 return answer
             await asyncio.sleep(0.2)
@@ -166,7 +167,7 @@ class Scene:
                 broken.append(path)
         is_deleted = False
         for attempt in range(ATTEMPTS):
-            answer = await expiry.expire(self.timer(Purpose.EXPIRE, attempt))
+            answer = await expiry.handle(self.timer(Purpose.EXPIRE, attempt))
             is_deleted = isinstance(answer, ObjectDeleted)
             if is_deleted or not isinstance(answer, TimersSet) or answer.timers[0].purpose is Purpose.ARCHIVE:
                 break

@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -26,10 +27,10 @@ from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
-from shared.usecases.archive import Archival
+from shared.usecases.archive import archival
 from shared.usecases.archives.writer import ArchiveWriter
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import shared_fields
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.archives import opened_archives
 from tests.builders import JOB, not_none, shipped_kinds
 from tests.fakes import FakeTelemetry
@@ -72,13 +73,13 @@ class Load:
         self.policy = Policy.model_validate(document).of_kinds(shipped_kinds())
         self.expiry, other = self._expiry("expire"), self._expiry("archive")
         writer = ArchiveWriter(self.archives, Children(other.cluster, shipped_kinds()), PodLogs(other.cluster))
-        self.archival = Archival(**shared_fields(other), writer=writer)
+        self.archival = replace(other, procedure=archival(writer))
 
     def _expiry(self, by):
         kinds, cluster = Catalogue((JOB,)), WitnessCluster(self.store, time.monotonic)
         cluster.deleted = self.deleted
         evaluator = Evaluator(cluster, kinds, lambda: self.policy, archives=self.archives)
-        return Expiry(cluster, kinds, evaluator, SystemClock(), FakeTelemetry(), dry_run=False, by=by)
+        return Handler(DELETION, cluster, kinds, evaluator, SystemClock(), FakeTelemetry(), dry_run=False, by=by)
 
     def finish_one(self, number):
         """A Job that finished; its first timers are `archive` and, too early, `expire`."""
@@ -112,7 +113,7 @@ class Load:
 
     async def _follow(self, timer):
         while timer is not None and timer.ref.uid not in self.deleted:
-            handle = self.archival.archive if timer.purpose is Purpose.ARCHIVE else self.expiry.expire
+            handle = self.archival.handle if timer.purpose is Purpose.ARCHIVE else self.expiry.handle
             try:
                 answer = await handle(timer)
             except PermanentError as error:

@@ -7,7 +7,6 @@ from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.copies import ArchiveCopy, copy_of
-from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey, prefix_of
 from shared.core.decision.facts import Context
@@ -22,11 +21,9 @@ from shared.evaluation.children import ChildPage, Children
 from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Archive, Snapshot, Stored
-from shared.usecases.archive import Archival
 from shared.usecases.archives.lookup import AcknowledgedCopy
 from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import Handled
+from shared.usecases.handler import Handled, Handler
 from shared.usecases.sweep import Sweep
 from tests.builders import not_none
 from tests.simulation.archive_store import CLUSTER, SimArchive
@@ -204,15 +201,15 @@ class _GraceFromRecord(SimArchive):
         return replace(super()._stored(key), stored_at=record.archived_at)
 
 
-class _AcknowledgedAtTimer(Archival):
+class _AcknowledgedAtTimer(ArchiveWriter):
     """The fact is known when the timer fires, and not when the archive has answered."""
 
-    async def _store(self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot) -> Any:
+    async def write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> Any:
         metadata = snapshot.obj["metadata"]
-        archives: Any = self.writer.archives
+        archives: Any = self.archives
         heard = _Heard(snapshot.read_at)
         archives.world.process.hearsay[metadata["uid"], metadata["resourceVersion"]] = heard
-        return await Archival._store(self, decision, context, rule, snapshot)
+        return await ArchiveWriter.write(self, snapshot, rule, order)
 
 
 class _Heard:
@@ -365,35 +362,35 @@ class _DecidedOnce(Evaluator):
 # Timers.
 
 
-class _RetryLost(Archival):
+class _RetryLost(Handler):
     """An attempt that has to be repeated sets no timer."""
 
-    async def archive(self, timer: Timer) -> Handled | None:
-        answer = await Archival.archive(self, timer)
+    async def handle(self, timer: Timer) -> Handled | None:
+        answer = await Handler.handle(self, timer)
         return None if isinstance(answer, TimersSet) else answer
 
 
-class _NotArchivedForgotten(Expiry):
+class _NotArchivedForgotten(Handler):
     """`expire` keeps an object that is not archived, and has it archived by no one."""
 
     async def _carry_out(self, *about: Any, **options: Any) -> Handled | None:
-        answer = await Expiry._carry_out(self, *about, **options)
+        answer = await Handler._carry_out(self, *about, **options)
         if not isinstance(answer, TimersSet):
             return answer
         timers = tuple(timer for timer in answer.timers if timer.purpose is not Purpose.ARCHIVE)
         return TimersSet(timers=timers) if timers else None
 
 
-class _NeverArchives(Archival):
-    async def archive(self, timer: Timer) -> Handled | None:
+class _NeverArchives(Handler):
+    async def handle(self, timer: Timer) -> Handled | None:
         return None
 
 
-class _HotLoop(Archival):
+class _HotLoop(Handler):
     """An attempt that failed is repeated at once."""
 
-    async def archive(self, timer: Timer) -> Handled | None:
-        answer = await Archival.archive(self, timer)
+    async def handle(self, timer: Timer) -> Handled | None:
+        answer = await Handler.handle(self, timer)
         return TimersSet(timers=(timer,)) if isinstance(answer, TimersSet) else answer
 
 

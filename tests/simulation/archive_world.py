@@ -28,10 +28,10 @@ from shared.ports import EventLevel, Propagation
 from shared.safeguards.archive_ids import SharedArchiveIds
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
-from shared.usecases.archive import Archival
+from shared.usecases.archive import archival
 from shared.usecases.archives.writer import ArchiveWriter
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import shared_fields
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
@@ -89,8 +89,8 @@ class ArchiveMutant:
     evaluator: Any = Evaluator
     check: Any = ArchiveCheck
     writer: Any = ArchiveWriter
-    archival: Any = Archival
-    expiry: Any = Expiry
+    archival: Any = Handler
+    expiry: Any = Handler
     sweep: Any = Sweep
     sweep_check: Any = None
     identified: Any = IdentifiedArchives
@@ -134,21 +134,21 @@ class ArchiveProcess:
         self.clock, self.telemetry = ReadClock(world.clocks.local), FakeTelemetry(note=world.note)
         self.hearsay: dict[tuple[str, str], Any] = {}
         mutant = world.mutant
-        self.expiry = self._expiry("expire", mutant.check)
+        self.expiry = mutant.expiry(procedure=DELETION, **self._parts("expire", mutant.check))
         self.archivals = [self._archival(f"archive-{number}") for number in range(ARCHIVERS)]
-        swept = self._expiry("sweep", mutant.sweep_check or mutant.check)
+        swept = mutant.expiry(procedure=DELETION, **self._parts("sweep", mutant.sweep_check or mutant.check))
         self._sweep = sweep_with(swept, self, world.interval, concurrency=3, make=mutant.sweep)
         self.timers = ForgetfulTimers(world, TimerTarget(self._fire), self.start)
 
-    def _expiry(self, by: str, check: Any) -> Expiry:
+    def _parts(self, by: str, check: Any) -> dict[str, Any]:
+        """What the handler of one function is built of, but for its procedure."""
         world, file = self.world, self.world.policy_files[by]
         archives = self._archives(by)
         cluster = world.mutant.cluster(world, file)
         evaluator = world.mutant.evaluator(cluster, KINDS, lambda: file.policy, archives=archives)
         evaluator.archive_check = check(archives)
         parts = {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False, "by": by}
-        expiry: Expiry = world.mutant.expiry(cluster=cluster, catalogue=KINDS, evaluator=evaluator, **parts)
-        return expiry
+        return {"cluster": cluster, "catalogue": KINDS, "evaluator": evaluator, **parts}
 
     def _archives(self, by: str) -> Any:
         """The archives of one function, with its own connection to the shared state."""
@@ -166,13 +166,13 @@ class ArchiveProcess:
             return archives
         return world.mutant.identified(archives, ids, self.clock.now, world.new_archive_id)
 
-    def _archival(self, by: str) -> Archival:
-        expiry = self._expiry(by, self.world.mutant.check)
-        children = Children(expiry.cluster, shipped_kinds())
-        archives = expiry.evaluator.archives
-        writer = self.world.mutant.writer(archives, children, PodLogs(expiry.cluster))
-        archival: Archival = self.world.mutant.archival(**shared_fields(expiry), writer=writer)
-        return archival
+    def _archival(self, by: str) -> Handler:
+        parts = self._parts(by, self.world.mutant.check)
+        cluster = parts["cluster"]
+        children = Children(cluster, shipped_kinds())
+        writer = self.world.mutant.writer(parts["evaluator"].archives, children, PodLogs(cluster))
+        made: Handler = self.world.mutant.archival(procedure=archival(writer), **parts)
+        return made
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = self.world.loop.create_task(work)
@@ -199,7 +199,7 @@ class ArchiveProcess:
     async def _deliver(self, timer: Timer) -> None:
         self.world.note("timers", f"fires {timer.purpose} {timer.ref.name} {timer.ref.uid} {timer.attempts}")
         archival = self.world.rng.choice(self.archivals)
-        handle = archival.archive if timer.purpose is Purpose.ARCHIVE else self.expiry.expire
+        handle = archival.handle if timer.purpose is Purpose.ARCHIVE else self.expiry.handle
         try:
             await self.publish(await handle(timer))
         except PermanentError as error:

@@ -9,7 +9,7 @@ from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import RESOURCE_QUOTAS, Resource
 from shared.devserver.apiserver.table import Change
 from shared.messages import Timer
-from shared.usecases.timer_handler import DECISIONS_MAX
+from shared.usecases.handler import DECISIONS_MAX
 from tests.fakes import FakeTelemetry
 from tests.simulation.calls import Invocation, invocation
 from tests.simulation.evaluators import evaluated

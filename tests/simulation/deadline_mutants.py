@@ -8,8 +8,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.messages import Timer, TimersSet
 from shared.ports import Snapshot
-from shared.usecases.enforce import Enforcement
-from shared.usecases.object_handler import Handled
+from shared.usecases.handler import Handled, Handler
 from shared.usecases.sweep import Sweep
 from tests.builders import having, without
 from tests.simulation.deadline_world import DeadlineCluster, DeadlineMutant
@@ -87,30 +86,30 @@ class _NativeIgnored(DeadlineCluster):
         return without(obj, "spec.activeDeadlineSeconds") if "spec" in obj else obj
 
 
-class _TimerLost(Enforcement):
+class _TimerLost(Handler):
     """An attempt that has to be repeated, or comes too early, sets no timer."""
 
-    async def enforce(self, timer: Timer) -> Handled | None:
-        answer = await super().enforce(timer)
+    async def handle(self, timer: Timer) -> Handled | None:
+        answer = await super().handle(timer)
         return None if isinstance(answer, TimersSet) else answer
 
 
-class _NeverStops(Enforcement):
-    async def enforce(self, timer: Timer) -> Handled | None:
+class _NeverStops(Handler):
+    async def handle(self, timer: Timer) -> Handled | None:
         return None
 
 
-class _HotLoop(Enforcement):
+class _HotLoop(Handler):
     """Whatever happens, the timer is set again as it was."""
 
-    async def enforce(self, timer: Timer) -> Handled | None:
-        await super().enforce(timer)
+    async def handle(self, timer: Timer) -> Handled | None:
+        await super().handle(timer)
         return TimersSet(timers=(timer.model_copy(),))
 
 
 class _NoDeadlinesSwept(Sweep):
     async def _act(self, rule: KindRule, snapshot: Snapshot, work: Any) -> Any:
-        return await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
+        return await work.handler.handle_listed(rule, snapshot, missed_before=work.missed_before)
 
 
 def _without_annotations(obj: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from shared.errors import ConflictError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Message, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import Snapshot
-from shared.usecases.enforce import Enforcement
-from shared.usecases.expire import Expiry
+from shared.usecases.enforce import ENFORCEMENT
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from tests.builders import JOB
@@ -85,7 +86,7 @@ class DeadlineMutant:
     """What a process is built of; `rules` are the checks that have to catch it."""
 
     cluster: Any = DeadlineCluster
-    enforcement: Any = Enforcement
+    enforcement: Any = Handler
     sweep: Any = Sweep
     rules: frozenset[str] = frozenset()
 
@@ -206,8 +207,13 @@ class DeadlineProcess:
         telemetry = FakeTelemetry(note=world.note)
         parts |= {"telemetry": telemetry, "pace": pace_of(world.seed, telemetry)}
         parts["evaluator"] = Evaluator(cluster, KINDS)
-        self.enforcement, self.expiry = mutant.enforcement(**parts, by="enforce"), Expiry(**parts)
-        self._sweep = sweep_with(Expiry(**parts, by="sweep"), self, world.interval, concurrency=3, make=mutant.sweep)
+        self.enforcement, self.expiry = (
+            mutant.enforcement(ENFORCEMENT, **parts, by="enforce"),
+            Handler(DELETION, **parts),
+        )
+        self._sweep = sweep_with(
+            Handler(DELETION, **parts, by="sweep"), self, world.interval, concurrency=3, make=mutant.sweep
+        )
         self.timers = ForgetfulTimers(world, TimerTarget(self._fire), self.start)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -226,7 +232,7 @@ class DeadlineProcess:
             self.world.checks.violate("bug", repr(error))
 
     async def _fire(self, timer: Timer) -> None:
-        handle = self.enforcement.enforce if timer.purpose is Purpose.ENFORCE else self.expiry.expire
+        handle = self.enforcement.handle if timer.purpose is Purpose.ENFORCE else self.expiry.handle
         with suppress(PermanentError):
             await self.publish(await handle(timer))
 

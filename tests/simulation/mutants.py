@@ -17,8 +17,7 @@ from shared.errors import ConflictError, ForbiddenError, TryLaterError
 from shared.messages import Timer, TimersSet
 from shared.ports import Page, Snapshot
 from shared.safeguards.safeguards import Delayed, Denied
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import Handled
+from shared.usecases.handler import Handled, Handler
 from shared.usecases.sweep import Sweep
 from tests.simulation.budget import CheckedRestraints
 from tests.simulation.evaluators import RecordingEvaluator
@@ -38,7 +37,7 @@ class Mutant:
     """
 
     cluster: Any = SimCluster
-    expiry: Any = Expiry
+    expiry: Any = Handler
     sweep: Any = Sweep
     safeguards: Any = CheckedRestraints
     evaluator: Any = RecordingEvaluator
@@ -136,10 +135,10 @@ class _VersionGuessed(SimCluster):
         return await self.request(verb, rule.kind, ref, lambda: act(first), missing_ok=True), first
 
 
-class _EventTrusted(Expiry):
+class _EventTrusted(Handler):
     """The timer says that the object is due, so it must be."""
 
-    async def expire(self, timer: Timer) -> Handled | None:
+    async def handle(self, timer: Timer) -> Handled | None:
         rule = self.catalogue.get(timer.ref.api_version, timer.ref.kind)
         snapshot = await self.cluster.get(rule, timer.ref) if rule else None
         if rule and snapshot and ref_of(snapshot.obj) == timer.ref:
@@ -148,10 +147,10 @@ class _EventTrusted(Expiry):
         return None
 
 
-class _ByNameOnly(Expiry):
+class _ByNameOnly(Handler):
     """Deletes what has the name now, as long as that is due; its uid may be another."""
 
-    async def expire(self, timer: Timer) -> Handled | None:
+    async def handle(self, timer: Timer) -> Handled | None:
         rule = self.catalogue.get(timer.ref.api_version, timer.ref.kind)
         snapshot = await self.cluster.get(rule, timer.ref) if rule else None
         if rule and snapshot and isinstance(await self._decide(rule, snapshot), Expire):
@@ -206,21 +205,21 @@ class _RecallTrusted(SimCluster):
         return await super().get(rule, ref)
 
 
-class _WaitForgotten(Expiry):
-    async def expire(self, timer: Timer) -> Handled | None:
-        answer = await super().expire(timer)
+class _WaitForgotten(Handler):
+    async def handle(self, timer: Timer) -> Handled | None:
+        answer = await super().handle(timer)
         return None if isinstance(answer, TimersSet) else answer
 
-    async def act(self, rule: KindRule, snapshot: Snapshot, **options: Any) -> Handled | None:
-        answer = await super().act(rule, snapshot, **options)
+    async def handle_listed(self, rule: KindRule, snapshot: Snapshot, **options: Any) -> Handled | None:
+        answer = await super().handle_listed(rule, snapshot, **options)
         return None if isinstance(answer, TimersSet) else answer
 
 
-class _HotLoop(Expiry):
+class _HotLoop(Handler):
     """Not due yet, so the timer is set as it was: it comes straight back from an engine whose clock is ahead."""
 
-    async def expire(self, timer: Timer) -> Handled | None:
-        answer = await super().expire(timer)
+    async def handle(self, timer: Timer) -> Handled | None:
+        answer = await super().handle(timer)
         return TimersSet(timers=(timer,)) if isinstance(answer, TimersSet) else answer
 
 
@@ -229,7 +228,7 @@ class _OneSecondEarly(SimCluster):
         return read_at + timedelta(seconds=1)
 
 
-class _Unreported(Expiry):
+class _Unreported(Handler):
     def report(self, ref: ObjectRef, error: Exception) -> None:
         pass
 

@@ -18,7 +18,7 @@ from shared.evaluation.evaluator import Evaluation
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.ranks import Rank, Ranks
 from shared.ports import Snapshot
-from shared.usecases.expire import Expiry
+from shared.usecases.handler import Handler
 from tests.simulation.evaluators import RecordingEvaluator
 from tests.simulation.mutants import Mutant
 from tests.simulation.simcluster import SimCluster
@@ -218,7 +218,7 @@ class DecidedOnce(RecordingEvaluator):
         return True
 
 
-class JitterAnew(Expiry):
+class JitterAnew(Handler):
     """Its turn has come, and is put off to the next."""
 
     async def _carry_out(self, *about: Any, **options: Any) -> Any:

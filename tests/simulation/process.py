@@ -3,6 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object
@@ -14,7 +15,8 @@ from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher, Telemetry
 from shared.safeguards.pace import Pace
-from shared.usecases.enforce import Enforcement
+from shared.usecases.enforce import ENFORCEMENT
+from shared.usecases.expire import DELETION
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
 from tests.fakes import ReadClock
@@ -53,8 +55,8 @@ class Process:
             parts["safeguards"] = mutant.safeguards(world, world.rates, self.clock)
         elif world.slow_safeguards:
             parts["safeguards"] = SlowRestraints(world)
-        self.expiry = mutant.expiry(**parts, **self._with_proofs("expire"))
-        expiry = mutant.expiry(**parts, **self._with_proofs("sweep"), by="sweep")
+        self.expiry = mutant.expiry(DELETION, **parts, **self._with_proofs("expire"))
+        expiry = mutant.expiry(DELETION, **parts, **self._with_proofs("sweep"), by="sweep")
         self.watch_proofs = self._with_proofs("schedule")["proofs"]
         self.sweep = sweep_with(
             expiry, self.publisher, world.interval, concurrency=world.concurrency, make=mutant.sweep
@@ -142,13 +144,13 @@ class Process:
     async def _expire(self, event: Event, call: Invocation) -> Message | None:
         timer = parse_message(event, Timer)
         call.uid, call.name = timer.ref.uid, f"{timer.ref.kind}/{timer.ref.namespace}/{timer.ref.name}"
-        return await self.expiry.expire(timer)
+        return await self.expiry.handle(timer)
 
     async def _enforce(self, event: Event, call: Invocation) -> Message | None:
         """No object here has a deadline: a sweep that could not read an object sets its timers of both purposes."""
         timer = parse_message(event, Timer)
         call.uid, call.name = timer.ref.uid, f"{timer.ref.kind}/{timer.ref.namespace}/{timer.ref.name}"
-        return await Enforcement.like(self.expiry).enforce(timer)
+        return await replace(self.expiry, procedure=ENFORCEMENT).handle(timer)
 
     async def _sweep(self, event: Event, _call: Invocation) -> Message | None:
         return await self.sweep.sweep(parse_sweep(event))

@@ -21,10 +21,10 @@ from shared.core.kinds.rule import Outcome
 from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy_rule import NOT_BEFORE, PolicyRule
 from shared.core.ttl.durations import format_duration
-from shared.core.values.objects import ObjectRef, format_instant, printable
+from shared.core.values.objects import format_instant, printable
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
-from shared.usecases.next_timers import warn_timer
+from shared.usecases.next_timers import find_warned_at
 
 _COUNTED_AS = {
     Outcome.SUCCEEDED: " that succeeded",
@@ -113,7 +113,7 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
         yield "finished", EARLY_FINISH.format(format_instant(related.early_finish))
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
-    yield from _reported(decision, one.ref, now)
+    yield from _reported(decision, now)
     if one.stop and related:
         yield from (("deadline", line) for line in describe_deadline(one.stop, related.rule, now))
     if facts.keep_last_rule:
@@ -130,11 +130,11 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
         yield "guard", f"the API server also denies our accounts the DELETE, by {guard_name(related.rule)}"
 
 
-def _reported(decision: Decision, ref: ObjectRef, now: datetime) -> Iterator[tuple[str, str]]:
+def _reported(decision: Decision, now: datetime) -> Iterator[tuple[str, str]]:
     """Say what is sent or reported before or instead of the deletion."""
     facts = decision.facts
-    if isinstance(decision, Wait) and (warning := warn_timer(ref, find_deletion(decision).facts)):
-        yield "warn", f"object.warned is sent at {describe_instant(warning.due_at, now)}"
+    if isinstance(decision, Wait) and (warned_at := find_warned_at(find_deletion(decision).facts)):
+        yield "warn", f"object.warned is sent at {describe_instant(warned_at, now)}"
     if facts.audited_by:
         yield "audit", f"policy rule {facts.audited_by} has audit: true: the object is only reported once it is due"
 

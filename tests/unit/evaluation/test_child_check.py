@@ -15,7 +15,8 @@ from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.owned_lists import ANSWER_SECONDS_MAX
 from shared.messages import Purpose, TimersSet
 from shared.ports import Snapshot
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.archives import FakeArchive, FakeArchives, archiving
 from tests.builders import (
     JOB,
@@ -329,16 +330,18 @@ async def test_list_that_takes_longer_than_an_attempt_answers_the_next_one(bench
 async def test_sweep_sets_a_timer_for_an_object_whose_children_it_could_not_check_in_time(bench):
     """The next sweep is too late for the answer of its LIST."""
     kinds = Catalogue((JOB,))
-    expiry = Expiry(bench.cluster, kinds, bench.evaluator, FakeClock(), FakeTelemetry(), dry_run=False)
+    expiry = Handler(DELETION, bench.cluster, kinds, bench.evaluator, FakeClock(), FakeTelemetry(), dry_run=False)
     slow_lists(bench, seconds=20)
     bench.put(child())
 
-    answer = await expiry.act(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO)
+    answer = await expiry.handle_listed(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO)
     assert isinstance(answer, TimersSet)
     (timer,) = answer.timers
     assert (timer.purpose, timer.attempts > 5) == (Purpose.EXPIRE, True)  # with long pauses from the first one on
     await asyncio.sleep(60)
-    assert await expiry.act(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO) is None  # it waits for the archive
+    assert (
+        await expiry.handle_listed(JOB, Snapshot(DUE, NOW), missed_before=LONG_AGO) is None
+    )  # it waits for the archive
 
 
 async def test_that_timer_is_spread_as_the_deletion_would_be(bench):
@@ -348,12 +351,14 @@ async def test_that_timer_is_spread_as_the_deletion_would_be(bench):
     ]
     document = {"archives": {"main": {"url": "file:///archive"}}, "rules": rules}
     bench.policy = Policy.model_validate(document).of_kinds(shipped_kinds())
-    expiry = Expiry(bench.cluster, Catalogue((JOB,)), bench.evaluator, FakeClock(), FakeTelemetry(), dry_run=False)
+    expiry = Handler(
+        DELETION, bench.cluster, Catalogue((JOB,)), bench.evaluator, FakeClock(), FakeTelemetry(), dry_run=False
+    )
     overdue = Snapshot(job(complete=ago(600)), NOW)
 
-    in_time = await expiry.act(JOB, overdue, missed_before=NOW)
+    in_time = await expiry.handle_listed(JOB, overdue, missed_before=NOW)
     slow_lists(bench, seconds=20)
-    late = await expiry.act(JOB, overdue, missed_before=NOW)
+    late = await expiry.handle_listed(JOB, overdue, missed_before=NOW)
 
     assert isinstance(in_time, TimersSet)
     assert isinstance(late, TimersSet)

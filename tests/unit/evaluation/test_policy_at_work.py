@@ -11,7 +11,8 @@ from shared.core.values.timing import jittered
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.ranks import RANK_AGE_SECONDS_MAX
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from shared.usecases.schedule import schedule
 from shared.usecases.sweeps.pages import FULL_READS_MAX
 from tests.builders import (
@@ -50,8 +51,14 @@ class Bench:
         self.evaluator = Evaluator(self.cluster, kinds, lambda: self.policy)
 
     def expiry(self, **options):
-        return Expiry(
-            self.cluster, self.kinds, self.evaluator, self.clock, self.telemetry, **{"dry_run": False} | options
+        return Handler(
+            DELETION,
+            self.cluster,
+            self.kinds,
+            self.evaluator,
+            self.clock,
+            self.telemetry,
+            **{"dry_run": False} | options,
         )
 
     async def expire(self, obj, **options):
@@ -59,7 +66,7 @@ class Bench:
         ref = {name: stored["metadata"][name] for name in ("namespace", "name", "uid")}
         ref |= {"apiVersion": stored["apiVersion"], "kind": stored["kind"]}
         timer = Timer.model_validate({"ref": ref, "purpose": Purpose.EXPIRE, "dueAt": NOW})
-        return await self.expiry(**options).expire(timer)
+        return await self.expiry(**options).handle(timer)
 
     async def sweep(self, **options):
         expiry = self.expiry(by="sweep", **options)
@@ -143,7 +150,7 @@ async def test_keep_last_deletes_older_objects_without_a_sweep():
 
     assert {timer.ref.name: timer.due_at for timer in answer.timers} == {"job-001": ago(9), "job-000": ago(10)}
     for timer in answer.timers:
-        await bench.expiry().expire(timer)
+        await bench.expiry().handle(timer)
     assert bench.cluster.names == {"job-002", "job-003"}
 
 
@@ -158,7 +165,7 @@ async def test_max_count_deletes_the_oldest_objects_without_a_sweep(settings):
     due = {timer.ref.name: timer.due_at for timer in answer.timers}
     assert due == {"job-000": ago(10), "job-001": ago(9)} | ({"job-003": later(86_399)} if settings else {})
     for timer in answer.timers:
-        await bench.expiry().expire(timer)
+        await bench.expiry().handle(timer)
     assert bench.cluster.names == {"job-002", "job-003"}
     assert {(one.reason, one.due_at, one.lateness_seconds) for one in bench.telemetry.deletions} == {
         ("over-count", ago(8), 8.0),  # the third object pushed the first beyond the limit
@@ -176,7 +183,7 @@ async def test_quota_deletes_the_oldest_objects_without_a_sweep():
 
     assert {timer.ref.name: timer.due_at for timer in answer.timers} == {"job-000": ago(5), "job-003": later(86_399)}
     for timer in answer.timers:
-        await bench.expiry().expire(timer)
+        await bench.expiry().handle(timer)
     assert bench.cluster.names == {"job-001", "job-002", "job-003", "objects"}
     assert [(one.reason, one.lateness_seconds) for one in bench.telemetry.deletions] == [("over-quota", 0.0)]
 

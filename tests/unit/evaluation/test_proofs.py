@@ -12,7 +12,8 @@ from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.proofs import Proofs
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.archives import archiving
 from tests.builders import (
     JOB,
@@ -61,12 +62,14 @@ class Bench:
             return self.guarded
 
         proofs = Proofs(self.key, evaluator, self.cluster, self.authenticated, is_guarded)
-        return Expiry(self.cluster, self.rules, evaluator, self.clock, self.telemetry, dry_run=False, proofs=proofs)
+        return Handler(
+            DELETION, self.cluster, self.rules, evaluator, self.clock, self.telemetry, dry_run=False, proofs=proofs
+        )
 
     async def timer(self, obj=WAITS):
         """The timer that `expire` answers with before the object is due."""
         ref = ref_of(self.cluster.put(obj))
-        answer = await self.expiry().expire(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.clock.now()))
+        answer = await self.expiry().handle(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.clock.now()))
         assert isinstance(answer, TimersSet)
         (timer,) = answer.timers
         return timer
@@ -75,7 +78,7 @@ class Bench:
         """Fire a timer after a time in a new process; return the verbs of the requests about its object."""
         self.clock.advance(seconds)
         self.cluster.calls.clear()
-        self.answer = await self.expiry().expire(timer)
+        self.answer = await self.expiry().handle(timer)
         return [call.verb for call in self.cluster.calls if call.verb != "version"]
 
 
@@ -112,7 +115,7 @@ async def test_proof_is_small(bench):
 async def test_sweep_proves_the_timers_that_it_sets(bench):
     snapshot = not_none(await bench.cluster.get(JOB, ref_of(bench.cluster.put(WAITS))))
 
-    answer = await bench.expiry().act(JOB, snapshot, missed_before=ago(600))
+    answer = await bench.expiry().handle_listed(JOB, snapshot, missed_before=ago(600))
 
     assert isinstance(answer, TimersSet)
     assert await bench.fire(answer.timers[0]) == ["delete"]
@@ -312,7 +315,7 @@ async def test_decision_that_rests_on_more_than_the_object_is_not_signed(obj, po
         bench.cluster.put(job(name=f"newer-{number}", uid=f"newer-{number}", complete=later(1 + number), ttl=30))
     snapshot = not_none(await bench.cluster.get(JOB, ref_of(bench.cluster.put(obj))))
 
-    answer = await bench.expiry().act(JOB, snapshot, missed_before=ago(600))
+    answer = await bench.expiry().handle_listed(JOB, snapshot, missed_before=ago(600))
 
     assert isinstance(answer, TimersSet)
     assert [timer.proof for timer in answer.timers] == [None]

@@ -19,7 +19,7 @@ from shared.safeguards.pace import (
     Pace,
     Window,
 )
-from shared.usecases.timer_handler import ATTEMPT_SECONDS_MAX
+from shared.usecases.handler import ATTEMPT_SECONDS_MAX
 from tests.builders import JOB, POD
 from tests.fakes import FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop

@@ -15,6 +15,7 @@ from shared.safeguards.breaker import KEPT_NAMES_MAX, release_breaker
 from shared.safeguards.recreation import name_of
 from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_state, with_loop, with_trip
+from shared.usecases.expire import DELETION
 from shared.usecases.next_timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later, not_none
 from tests.installation import Installation
@@ -164,9 +165,9 @@ async def test_breaker_keeps_the_count_of_a_delete_without_an_answer_that_was_ca
     assert process.last == ("kept", "breaker-open")
 
 
-async def test_breaker_does_not_count_a_delete_that_was_not_sent(at, monkeypatch):
-    monkeypatch.setattr("shared.usecases.timer_handler.ATTEMPT_SECONDS_MAX", 0.01)
+async def test_breaker_does_not_count_a_delete_that_was_not_sent(at):
     process = at.process(everywhere=Rate(0.001, burst=1), breaker=BreakerLimits(count=1))
+    process.expiry = replace(process.expiry, procedure=replace(DELETION, attempt_seconds=0.01))
     ask_brake = process.safeguards.ask_brake
 
     async def hang():
@@ -175,7 +176,6 @@ async def test_breaker_does_not_count_a_delete_that_was_not_sent(at, monkeypatch
     process.safeguards.ask_brake = hang
     assert is_retry(await process.delete("cut-off"))
     process.safeguards.ask_brake = ask_brake
-    monkeypatch.undo()
 
     assert isinstance(await process.delete("deleted"), ObjectDeleted)
 
@@ -191,7 +191,7 @@ async def test_budget_slot_stays_when_a_sweep_finds_the_object_again(at):
     assert await process.sweep() == first
     for timer in first:
         at.clock.at = timer.due_at
-        assert isinstance(await process.expiry.expire(timer), ObjectDeleted)
+        assert isinstance(await process.expiry.handle(timer), ObjectDeleted)
 
 
 async def test_budget_leaves_a_backlog_beyond_the_horizon_to_later_sweeps(at):
@@ -208,7 +208,7 @@ async def test_budget_leaves_a_backlog_beyond_the_horizon_to_later_sweeps(at):
         for uid, timer in list(pending.items()):
             if timer.due_at <= at.clock.now():
                 del pending[uid]
-                answer = await process.expiry.expire(timer)
+                answer = await process.expiry.handle(timer)
                 pending |= {one.ref.uid: one for one in answer.timers} if isinstance(answer, TimersSet) else {}
         if minute % 10 == 0:
             pending |= {timer.ref.uid: timer for timer in await process.sweep()}
@@ -433,7 +433,7 @@ async def test_safeguards_count_and_read_nothing_in_a_dry_run(at):
     for number in range(3):
         obj = job(complete=ago(60), ttl=0, name=f"job-{number}", uid=f"uid-{number}")
         at.cluster.put(obj)
-        assert await expiry.expire(Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=NOW)) is None
+        assert await expiry.handle(Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=NOW)) is None
     assert process.telemetry.verdicts() == [("would-delete", "expired")] * 3
     assert at.state.reads == 0
     assert at.state.data == {}

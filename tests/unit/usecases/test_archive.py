@@ -19,13 +19,13 @@ from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectArchived, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.usecases.archive import OBJECT_BYTES, Archival
+from shared.usecases.archive import OBJECT_BYTES, archival
 from shared.usecases.archives import logs as archive_logs
 from shared.usecases.archives.byte_gate import ArchiveGates, ByteGate
 from shared.usecases.archives.pauses import VersionPauses
 from shared.usecases.archives.writer import ArchiveWriter
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import shared_fields
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from shared.usecases.schedule import schedule
 from tests.archives import CLUSTER, FakeArchive, FakeArchives, archiving, copied_of
 from tests.builders import (
@@ -64,19 +64,24 @@ class Bench:
         self.archives = FakeArchives({"main": self.archive}, clock=self.clock.now)
         self.policy = policy or archiving()
         self.evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, archives=self.archives)
-        self.expiry = Expiry(
-            self.cluster, KINDS, self.evaluator, self.clock, self.telemetry, **{"dry_run": False} | settings
+        self.expiry = Handler(
+            DELETION, self.cluster, KINDS, self.evaluator, self.clock, self.telemetry, **{"dry_run": False} | settings
         )
         writer = ArchiveWriter(self.archives, Children(self.cluster, shipped_kinds()), PodLogs(self.cluster))
-        self.archival = Archival(**shared_fields(replace(self.expiry, by="archive")), writer=writer)
+        self.archival = replace(self.expiry, by="archive")
+        self.write_with(writer)
 
     def write(self, obj, number):
         """Another client writes a finished object."""
         self.cluster.write(obj["metadata"]["name"], value=f"{number}")
 
+    def write_with(self, writer):
+        """Store the objects by another writer."""
+        self.writer, self.archival = writer, replace(self.archival, procedure=archival(writer))
+
     def limit(self, gate):
         """Bound the bytes of the objects by another gate."""
-        self.archival = replace(self.archival, writer=replace(self.archival.writer, gates=ArchiveGates(objects=gate)))
+        self.write_with(replace(self.writer, gates=ArchiveGates(objects=gate)))
 
     def put(self, obj=DONE):
         return self.cluster.put(obj)
@@ -88,10 +93,10 @@ class Bench:
         return Timer.model_validate({"ref": ref, "purpose": purpose, "dueAt": self.clock.now()} | parts)
 
     async def store(self, obj, **parts):
-        return await self.archival.archive(self.timer(obj, **parts))
+        return await self.archival.handle(self.timer(obj, **parts))
 
     async def expire(self, obj, **parts):
-        return await self.expiry.expire(self.timer(obj, Purpose.EXPIRE, **parts))
+        return await self.expiry.handle(self.timer(obj, Purpose.EXPIRE, **parts))
 
     async def schedule(self, obj, **options):
         return await schedule(
@@ -166,7 +171,7 @@ class TestArchive:
 
         (timer,) = (await bench.expire(stored)).timers
         assert timer.purpose == "archive"
-        assert isinstance(await bench.archival.archive(timer), ObjectArchived)
+        assert isinstance(await bench.archival.handle(timer), ObjectArchived)
         assert bench.archive.holds((await bench.cluster.get(JOB, bench.timer(stored).ref)).obj)
 
     async def test_damaged_document_is_replaced_and_never_removed(self, bench):
@@ -192,7 +197,7 @@ class TestArchive:
 
         (timer,) = (await bench.expire(stored)).timers
         assert timer.purpose == "archive"
-        answer = await bench.archival.archive(timer)
+        answer = await bench.archival.handle(timer)
 
         assert isinstance(answer, ObjectArchived)
         assert (answer.children, answer.archived_at) == (1, bench.clock.now())
@@ -230,7 +235,7 @@ class TestArchive:
         bench.clock.advance(7200)
 
         (timer,) = (await bench.expire(stored)).timers
-        answer = await bench.archival.archive(timer)
+        answer = await bench.archival.handle(timer)
 
         assert isinstance(answer, ObjectArchived)
         assert not_none(answer.timer).due_at == later(7200 + 3600)  # the grace counts from the signed document
@@ -293,7 +298,7 @@ class TestArchive:
         bench.clock.advance(7200)
 
         (timer,) = (await bench.expire(stored)).timers
-        answer = await bench.archival.archive(timer)
+        answer = await bench.archival.handle(timer)
 
         assert (answer.children, answer.archived_at) == (1, bench.clock.now())
         assert not_none(answer.timer).due_at == later(7200 + 3600)
@@ -318,7 +323,7 @@ class TestArchive:
         stored = bench.put(annotated(DONE, archive="nowhere"))
 
         (timer,) = (await bench.store(stored)).timers
-        assert await bench.expiry.expire(timer) is None
+        assert await bench.expiry.handle(timer) is None
 
         assert bench.archive.documents == {}
         ((_, reason, message),) = bench.telemetry.events
@@ -358,8 +363,8 @@ class TestArchive:
         assert {timer.purpose for answer in answers for timer in answer.timers} == {"archive"}
         assert bench.archive.calls == {"find": 1}
 
-    async def test_archive_that_hangs_is_tried_again(self, bench, monkeypatch):
-        monkeypatch.setattr(Archival, "attempt_seconds", 0.05)
+    async def test_archive_that_hangs_is_tried_again(self, bench):
+        bench.archival = replace(bench.archival, procedure=replace(bench.archival.procedure, attempt_seconds=0.05))
 
         async def hang(name):
             await asyncio.sleep(60 if name == "put" else 0)
@@ -399,7 +404,7 @@ class TestArchive:
 
         bench.write(stored, 2)
         bench.clock.advance(2)
-        answer = await bench.archival.archive(timer)
+        answer = await bench.archival.handle(timer)
         assert answer.resource_version == (await bench.cluster.get(JOB, timer.ref)).obj["metadata"]["resourceVersion"]
         assert len(bench.archive.documents) == 2
 
@@ -434,7 +439,7 @@ class TestArchive:
 
         (timer,) = (await bench.store(stored)).timers
         bench.clock.advance(0.01)
-        (timer,) = (await bench.archival.archive(timer)).timers  # the engine's clock has reached it at once
+        (timer,) = (await bench.archival.handle(timer)).timers  # the engine's clock has reached it at once
 
         assert timer.due_at >= later(2)
         (timer,) = (await bench.store(stored, dueAt=bench.clock.now() + ahead)).timers
@@ -444,8 +449,8 @@ class TestArchive:
         stored = bench.put(FRESH)
         await bench.store(stored)
         bench.write(stored, 1)
-        elsewhere = replace(bench.archival, writer=replace(bench.archival.writer, pauses=VersionPauses()))
-        await elsewhere.archive(bench.timer(stored))
+        elsewhere = replace(bench.archival, procedure=archival(replace(bench.writer, pauses=VersionPauses())))
+        await elsewhere.handle(bench.timer(stored))
 
         assert isinstance(await bench.store(stored, attempts=1), ObjectArchived)
 
@@ -575,7 +580,7 @@ class TestChildren:
         assert bench.archive.documents == {}
 
     async def test_too_many_children_are_an_error_that_says_what_to_do(self, bench):
-        bench.archival.writer.children.children_max = 2
+        bench.writer.children.children_max = 2
         for name in "abc":
             bench.put(child(name, UID))
 
@@ -622,8 +627,7 @@ class TestLogs:
 
     async def test_long_log_is_cut_and_the_record_says_so(self):
         bench = Bench(self.POLICY)
-        writer = replace(bench.archival.writer, pod_logs=PodLogs(bench.cluster, bytes_max=100))
-        bench.archival = replace(bench.archival, writer=writer)
+        bench.write_with(replace(bench.writer, pod_logs=PodLogs(bench.cluster, bytes_max=100)))
         bench.put(logging("a", UID, "x" * 101))
 
         await bench.store(bench.put())

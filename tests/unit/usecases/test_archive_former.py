@@ -35,7 +35,7 @@ def rename(bench, part):
         record = record if "." in part else record.model_copy(update={"cluster_id": ""})
         bench.archive.documents[renamed(path)] = Document(record, old.text).to_bytes(), at
     bench.archive.logs = {renamed(path): data for path, data in bench.archive.logs.items()}
-    bench.archival.writer._former._listed.clear()  # a process that starts now
+    bench.writer._former._listed.clear()  # a process that starts now
 
 
 async def archived_before(part, log="the log\n"):
@@ -53,7 +53,7 @@ async def archive_again(bench, stored):
     """Archive the Job when `expire` does not find it; return its record."""
     (timer,) = (await bench.expire(stored)).timers
     assert timer.purpose == "archive"
-    answer = await bench.archival.archive(timer)
+    answer = await bench.archival.handle(timer)
     assert isinstance(answer, ObjectArchived)
     obj = not_none(await bench.cluster.get(JOB, answer.ref)).obj
     return answer, (await bench.archive.read(copied_of(obj).key)).record

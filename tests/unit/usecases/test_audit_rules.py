@@ -19,11 +19,11 @@ from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.usecases.archive import Archival
+from shared.usecases.archive import archival
 from shared.usecases.archives.writer import ArchiveWriter
-from shared.usecases.enforce import Enforcement
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import shared_fields
+from shared.usecases.enforce import ENFORCEMENT
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from shared.usecases.schedule import schedule
 from tests.archives import FakeArchive, FakeArchives
 from tests.builders import JOB, NOW, ago, annotated, created, having, job, later, shipped_kinds, stamp
@@ -60,19 +60,19 @@ class Bench:
         self.cluster, self.archive = FakeCluster(self.clock), FakeArchive(now=self.clock.now)
         archives = FakeArchives({"main": self.archive})
         evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, archives=archives)
-        self.expiry = Expiry(self.cluster, KINDS, evaluator, self.clock, self.telemetry, dry_run=False)
+        self.expiry = Handler(DELETION, self.cluster, KINDS, evaluator, self.clock, self.telemetry, dry_run=False)
         writer = ArchiveWriter(archives, Children(self.cluster, shipped_kinds()), PodLogs(self.cluster))
-        self.archival = Archival(**shared_fields(replace(self.expiry, by="archive")), writer=writer)
+        self.archival = replace(self.expiry, procedure=archival(writer), by="archive")
 
     async def fire(self, obj: dict[str, Any], purpose: Purpose) -> Any:
         timer = Timer(ref=ref_of(obj), purpose=purpose, due_at=self.clock.now())
         match purpose:
             case Purpose.EXPIRE:
-                return await self.expiry.expire(timer)
+                return await self.expiry.handle(timer)
             case Purpose.ENFORCE:
-                return await Enforcement.like(self.expiry).enforce(timer)
+                return await replace(self.expiry, procedure=ENFORCEMENT).handle(timer)
             case _:
-                return await self.archival.archive(timer)
+                return await self.archival.handle(timer)
 
     async def sweep(self) -> None:
         sweep = sweep_with(replace(self.expiry, by="sweep"), self.publisher, timedelta(minutes=10), concurrency=1)
@@ -147,7 +147,7 @@ async def test_timer_that_was_set_before_the_audit_only_reports():
     bench.cluster.put(job(complete=NOW))
     bench.policy = policy_of(TTL | {"audit": True})
     bench.clock.advance(30)
-    assert await bench.expiry.expire(timers.timers[0]) is None
+    assert await bench.expiry.handle(timers.timers[0]) is None
     assert bench.acts == []
     assert bench.telemetry.verdicts()[-1] == ("would-delete", "audit-only")
 

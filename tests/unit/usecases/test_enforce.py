@@ -21,9 +21,9 @@ from shared.messages import ObjectDeleted, ObjectStopped, Purpose, Timer, Timers
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.safeguards import Denied, Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
-from shared.usecases.enforce import Enforcement
-from shared.usecases.expire import Expiry
-from shared.usecases.timer_handler import ATTEMPT_SECONDS_MAX, DECISIONS_MAX
+from shared.usecases.enforce import ENFORCEMENT
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import ATTEMPT_SECONDS_MAX, DECISIONS_MAX, Handler
 from tests.builders import (
     JOB,
     NOW,
@@ -74,7 +74,8 @@ class Bench:
         self.cluster, self.telemetry = Cluster(self.clock), FakeTelemetry()
         self.kinds, self.rule = Catalogue((rule, POD, TRAINJOB)), rule
         self.state, self.objects = FakeState(), 1_000
-        self.enforcement = Enforcement(
+        self.enforcement = Handler(
+            ENFORCEMENT,
             self.cluster,
             self.kinds,
             Evaluator(self.cluster, self.kinds, lambda: policy),
@@ -84,7 +85,7 @@ class Bench:
             by="enforce",
             safeguards=self._safeguards(limits) if limits else None,
         )
-        self.expiry = Expiry.like(self.enforcement)
+        self.expiry = replace(self.enforcement, procedure=DELETION)
 
     def _safeguards(self, limits):
         runtime = Runtime(self.clock, self._seconds, self.telemetry)
@@ -106,7 +107,7 @@ class Bench:
         if put:
             self.cluster.put(obj)
         timer = Timer(ref=ref_of(obj), purpose=Purpose.ENFORCE, due_at=due_at or ago(30), attempts=attempts)
-        return await self.enforcement.enforce(timer)
+        return await self.enforcement.handle(timer)
 
     def stored(self, name=NAME):
         return self.cluster._find(name)[1]
@@ -225,9 +226,9 @@ async def test_suspended_object_counts_as_failed_and_expires_by_its_ttl(bench):
 
     assert finish_of(bench.stored(), JOB).at == later(10)
     bench.clock.advance(59)
-    assert isinstance(await bench.expiry.expire(timer), TimersSet)
+    assert isinstance(await bench.expiry.handle(timer), TimersSet)
     bench.clock.advance(1)
-    deleted = await bench.expiry.expire(timer)
+    deleted = await bench.expiry.handle(timer)
     assert isinstance(deleted, ObjectDeleted)
     assert (deleted.due_at, deleted.outcome) == (later(70), "failed")
 
@@ -569,7 +570,7 @@ async def test_breaker_counts_stops_and_deletions_together():
 
     assert isinstance(await bench.fire(running(name="a", uid="a")), ObjectStopped)
     timer = Timer(ref=ref_of(done), purpose=Purpose.EXPIRE, due_at=NOW)
-    assert isinstance(await bench.expiry.expire(timer), ObjectDeleted)
+    assert isinstance(await bench.expiry.handle(timer), ObjectDeleted)
     assert await bench.fire(running(name="b", uid="b")) is None
     assert bench.telemetry.verdicts()[-1] == ("kept", "breaker-open")
     assert len(bench.cluster.patches) == 1

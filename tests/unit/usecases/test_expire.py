@@ -1,6 +1,7 @@
 """The function expire: what it reads, deletes, answers and reports when a timer fires."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,8 +15,8 @@ from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLate
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ATTEMPTS_COUNTED_MAX, ObjectDeleted, Purpose, Timer, TimersSet
 from shared.standalone.triggers import read_triggers
-from shared.usecases.expire import Expiry
-from shared.usecases.timer_handler import ATTEMPT_SECONDS_MAX, DECISIONS_MAX
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import ATTEMPT_SECONDS_MAX, DECISIONS_MAX, Handler
 from tests.builders import (
     JOB,
     NOW,
@@ -58,7 +59,7 @@ def clock():
 
 @pytest.fixture
 def expiry(cluster, clock, telemetry):
-    return Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
+    return Handler(DELETION, cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
 
 
 def fired(obj=DUE, due_at=None):
@@ -72,7 +73,7 @@ async def test_expire_reads_and_deletes_a_due_object(expiry, cluster, clock, tel
     cluster.put(DUE)
     clock.advance(0.25)
 
-    answer = await expiry.expire(fired())
+    answer = await expiry.handle(fired())
 
     assert answer == ObjectDeleted(
         ref=ref_of(DUE),
@@ -91,13 +92,13 @@ async def test_expire_reads_and_deletes_a_due_object(expiry, cluster, clock, tel
 async def test_expire_deletes_an_object_that_is_due_exactly_now(expiry, cluster):
     cluster.put(job(complete=ago(30), ttl=30))
 
-    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert isinstance(await expiry.handle(fired()), ObjectDeleted)
 
 
 async def test_expire_deletes_a_cached_due_object_without_a_read(expiry, cluster):
     cluster.remember(cluster.put(DUE))
 
-    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert isinstance(await expiry.handle(fired()), ObjectDeleted)
     assert [call.verb for call in cluster.calls] == ["delete"]
 
 
@@ -109,7 +110,7 @@ async def test_expire_of_cached_objects_at_one_instant_reads_the_server_time_onc
     await cluster.served([JOB])
     cluster.clock.advance(0.6)  # the Date of the last answer is now 1 s old
 
-    answers = await asyncio.gather(*(expiry.expire(fired(one, due_at=NOW)) for one in jobs))
+    answers = await asyncio.gather(*(expiry.handle(fired(one, due_at=NOW)) for one in jobs))
 
     assert [type(answer) for answer in answers] == [ObjectDeleted] * 5
     assert cluster.counted() == {"version": 1, "delete": 5}
@@ -119,7 +120,7 @@ async def test_expire_reads_an_outdated_cached_object_again_and_deletes_it(expir
     cluster.remember(cluster.put(DUE))
     cluster.write(NAME)
 
-    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert isinstance(await expiry.handle(fired()), ObjectDeleted)
     assert [call.verb for call in cluster.calls] == ["delete", "get", "get", "delete"]
 
 
@@ -127,7 +128,7 @@ async def test_expire_keeps_a_cached_due_object_that_is_held_by_now(expiry, clus
     cluster.remember(cluster.put(DUE))
     cluster.put(annotated(DUE, hold="look at it"))
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert cluster.deleted == []
     assert telemetry.verdicts() == [("kept", "held")]
 
@@ -137,7 +138,7 @@ async def test_expire_never_keeps_an_object_because_of_its_cached_state(expiry, 
     cluster.remember(remembered)
     cluster.put(DUE)
 
-    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert isinstance(await expiry.handle(fired()), ObjectDeleted)
     assert [call.verb for call in cluster.calls] == ["get", "delete"]
 
 
@@ -145,14 +146,14 @@ async def test_expire_never_keeps_an_object_because_of_its_cached_state(expiry, 
 
 
 async def test_expire_reports_an_object_that_is_gone(expiry, telemetry):
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert telemetry.verdicts() == [("already-gone", "")]
 
 
 async def test_expire_keeps_another_object_of_the_same_name(expiry, cluster, telemetry):
     cluster.put(job(complete=ago(60), ttl=30, uid="another"))
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert cluster.deleted == []
     assert telemetry.verdicts() == [("already-gone", "")]
 
@@ -161,7 +162,7 @@ async def test_expire_keeps_an_object_that_is_recreated_between_read_and_delete(
     cluster.put(DUE)
     cluster.before_delete = lambda _: cluster.put(job(complete=ago(60), ttl=30, uid="another"))
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert cluster.deleted == []
 
 
@@ -169,28 +170,28 @@ async def test_expire_reports_an_object_that_is_gone_between_read_and_delete(exp
     cluster.put(DUE)
     cluster.before_delete = cluster.remove
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert telemetry.deletions == []
     assert telemetry.verdicts() == [("already-gone", "")]
 
 
 async def test_expire_does_not_read_a_kind_that_is_not_enabled(cluster, clock, telemetry):
-    expiry = Expiry(cluster, Catalogue((POD,)), Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
+    expiry = Handler(DELETION, cluster, Catalogue((POD,)), Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
     cluster.put(DUE)
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert cluster.calls == []
     assert telemetry.verdicts() == [("kept", "kind-not-enabled")]
 
 
 async def test_expire_deletes_an_object_that_is_served_in_another_version(cluster, clock, telemetry):
     rule = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
-    expiry = Expiry(
-        cluster, Catalogue((rule,)), Evaluator(cluster, Catalogue((rule,))), clock, telemetry, dry_run=False
+    expiry = Handler(
+        DELETION, cluster, Catalogue((rule,)), Evaluator(cluster, Catalogue((rule,))), clock, telemetry, dry_run=False
     )
     cluster.put({**DUE, "apiVersion": "batch/v2"})
 
-    deleted = await expiry.expire(fired(DUE))
+    deleted = await expiry.handle(fired(DUE))
 
     assert isinstance(deleted, ObjectDeleted)
     assert (fired(DUE).ref.api_version, deleted.ref.api_version) == ("batch/v1", "batch/v2")
@@ -199,7 +200,7 @@ async def test_expire_deletes_an_object_that_is_served_in_another_version(cluste
 async def test_expire_does_not_read_a_kind_that_is_not_served(expiry, cluster, telemetry):
     cluster.serve_only(POD)
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert cluster.calls == []
     assert telemetry.verdicts() == [("kept", "kind-not-served")]
 
@@ -212,7 +213,7 @@ async def test_expire_reads_an_object_again_after_a_conflict(expiry, cluster):
     writes = iter([True])
     cluster.before_delete = lambda name: cluster.write(name) if next(writes, False) else None
 
-    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert isinstance(await expiry.handle(fired()), ObjectDeleted)
     assert cluster.counted() == {"get": 3, "delete": 2}
 
 
@@ -220,7 +221,7 @@ async def test_expire_obeys_a_ttl_that_is_raised_between_read_and_delete(expiry,
     cluster.put(DUE)
     cluster.before_delete = lambda name: cluster.write(name, "spec.ttlSecondsAfterFinished", 3_600)
 
-    answer = await expiry.expire(fired())
+    answer = await expiry.handle(fired())
 
     assert [timer.due_at for timer in answer.timers] == [ago(60) + timedelta(hours=1)]
     assert cluster.deleted == []
@@ -230,7 +231,7 @@ async def test_expire_retries_later_an_object_that_changes_again_and_again(expir
     cluster.put(DUE)
     cluster.before_delete = cluster.write
 
-    answer = await expiry.expire(fired())
+    answer = await expiry.handle(fired())
 
     assert (answer.timers[0].ref, answer.timers[0].attempts) == (ref_of(DUE), 1)
     assert cluster.counted() == {"get": 2 * DECISIONS_MAX, "delete": DECISIONS_MAX}
@@ -243,7 +244,7 @@ async def test_expire_retries_later_an_object_that_changes_again_and_again(expir
 async def test_expire_replies_with_a_timer_for_an_object_that_is_due_later(expiry, cluster, telemetry):
     cluster.put(job(complete=ago(60), ttl=90))
 
-    answer = await expiry.expire(fired())
+    answer = await expiry.handle(fired())
 
     assert answer == TimersSet(timers=(fired(due_at=later(30)),))
     assert telemetry.verdicts() == [("timer-set", "not-due")]
@@ -264,7 +265,7 @@ async def test_expire_replies_with_a_timer_for_an_object_that_is_due_later(expir
 async def test_expire_keeps_an_object_with_a_reason(expiry, cluster, telemetry, obj, reason):
     cluster.put(obj)
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert cluster.counted()["get"] == 1
     assert cluster.counted()["delete"] == 0
     assert telemetry.verdicts() == [("kept", reason)]
@@ -283,7 +284,7 @@ async def test_expire_keeps_an_object_with_a_reason(expiry, cluster, telemetry, 
 async def test_expire_reports_an_overridden_ttl(expiry, cluster, telemetry, obj):
     cluster.put(obj)
 
-    await expiry.expire(fired(due_at=ago(29.5)))
+    await expiry.handle(fired(due_at=ago(29.5)))
 
     ((ref, reason, message),) = telemetry.events
     assert (ref, reason) == (ref_of(obj), "OverriddenTtl")
@@ -303,7 +304,7 @@ async def test_expire_reports_an_overridden_ttl(expiry, cluster, telemetry, obj)
 async def test_expire_reports_no_ttl_that_is_not_overridden(expiry, cluster, telemetry, obj):
     cluster.put(obj)
 
-    await expiry.expire(fired())
+    await expiry.handle(fired())
 
     assert telemetry.events == []
 
@@ -311,7 +312,7 @@ async def test_expire_reports_no_ttl_that_is_not_overridden(expiry, cluster, tel
 async def test_expire_reports_an_invalid_ttl(expiry, cluster, telemetry):
     cluster.put(annotated(DUE, ttl="soon"))
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
 
     ((ref, reason, message),) = telemetry.events
     assert (ref, reason) == (ref_of(DUE), "InvalidTtl")
@@ -324,7 +325,7 @@ async def test_expire_leaves_the_events_about_its_decisions_to_the_journal(expir
     cluster.put(annotated(DUE, ttl="soon"))
 
     for _ in range(2):
-        await expiry.expire(fired())
+        await expiry.handle(fired())
 
     assert cluster.events == []  # the journal writes one, within limits
     assert len({one.id for one in telemetry.reports}) == 1
@@ -335,26 +336,26 @@ async def test_expire_timer_does_not_return_at_once_when_the_server_clock_is_beh
     cluster.put(job(complete=ago(60), ttl=59))
     cluster.clock.advance(-behind)
 
-    (timer,) = (await expiry.expire(fired(due_at=ago(1)))).timers
+    (timer,) = (await expiry.handle(fired(due_at=ago(1)))).timers
 
     assert cluster.deleted == []
     assert timer.due_at > clock.now()
     clock.at, cluster.clock.at = timer.due_at, cluster.clock.at + (timer.due_at - clock.now())
-    assert isinstance(await expiry.expire(timer), ObjectDeleted), "once more is enough"
+    assert isinstance(await expiry.handle(timer), ObjectDeleted), "once more is enough"
 
 
 async def test_expire_is_not_late_when_the_server_clock_is_ahead(expiry, cluster, clock):
     clock.advance(-30)
     cluster.put(job(complete=ago(60), ttl=59))
 
-    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert isinstance(await expiry.handle(fired()), ObjectDeleted)
 
 
 async def test_expire_decides_by_the_clock_of_the_api_server(expiry, cluster, clock):
     clock.advance(3_600)
     cluster.put(job(complete=ago(60), ttl=90))
 
-    assert isinstance(await expiry.expire(fired()), TimersSet)
+    assert isinstance(await expiry.handle(fired()), TimersSet)
     assert cluster.deleted == []
 
 
@@ -362,10 +363,10 @@ async def test_expire_decides_by_the_clock_of_the_api_server(expiry, cluster, cl
 
 
 async def test_expire_in_a_dry_run_reports_and_deletes_nothing(cluster, clock, telemetry):
-    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=True)
+    expiry = Handler(DELETION, cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=True)
     cluster.put(DUE)
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
 
     assert cluster.counted() == {"get": 1}
     (record,) = telemetry.records
@@ -381,7 +382,7 @@ async def test_expire_reports_and_raises_a_forbidden_delete(expiry, cluster, tel
     cluster.fail("delete", ForbiddenError("jobs is forbidden"))
 
     with pytest.raises(ForbiddenError):
-        await expiry.expire(fired())
+        await expiry.handle(fired())
 
     (record,) = telemetry.records
     assert (record.verdict, record.reason, record.detail) == ("failed", "ForbiddenError", "jobs is forbidden")
@@ -395,7 +396,7 @@ async def test_expire_notes_each_refusal_with_its_time(expiry, cluster, clock, t
     cluster.fail("delete", ForbiddenError("jobs is forbidden"))
     for _ in range(2):
         with pytest.raises(ForbiddenError):
-            await expiry.expire(fired())
+            await expiry.handle(fired())
         clock.advance(1)
 
     assert len({one.id for one in telemetry.refusals}) == 2
@@ -409,7 +410,7 @@ async def test_expire_raises_every_final_refusal_as_permanent(expiry, cluster, v
     cluster.fail("event", ForbiddenError("this too"))
 
     with pytest.raises(type(error), match=str(error)):
-        await expiry.expire(fired())
+        await expiry.handle(fired())
 
 
 @pytest.mark.parametrize("verb", ["served", "get", "delete"])
@@ -417,7 +418,7 @@ async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(ex
     cluster.put(DUE)
     cluster.fail(verb, TryLaterError("429", retry_after_seconds=7))
 
-    answer = await expiry.expire(fired())
+    answer = await expiry.handle(fired())
 
     (again,) = answer.timers
     assert (again.ref, again.due_at, again.attempts) == (ref_of(DUE), later(7), 1)
@@ -430,7 +431,7 @@ async def test_expire_backs_off_further_after_each_failed_attempt(expiry, cluste
     cluster.fail("get", TryLaterError("the webhook is away", retry_after_seconds=0.0))
     timer, pauses = fired(), []
     for attempts in range(1, 12):
-        (timer,) = (await expiry.expire(timer)).timers
+        (timer,) = (await expiry.handle(timer)).timers
         assert timer.attempts == attempts
         pauses.append((timer.due_at - clock.now()).total_seconds())
         clock.at = timer.due_at
@@ -444,20 +445,20 @@ async def test_expire_counts_failed_attempts_up_to_a_bound(expiry, cluster):
     cluster.put(DUE)
     cluster.fail("get", TryLaterError("429"))
 
-    answer = await expiry.expire(fired().model_copy(update={"attempts": ATTEMPTS_COUNTED_MAX}))
+    answer = await expiry.handle(fired().model_copy(update={"attempts": ATTEMPTS_COUNTED_MAX}))
 
     assert answer.timers[0].attempts == ATTEMPTS_COUNTED_MAX
 
 
-async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expiry, cluster, monkeypatch):
-    monkeypatch.setattr("shared.usecases.timer_handler.ATTEMPT_SECONDS_MAX", 0.01)
+async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expiry, cluster):
+    expiry = replace(expiry, procedure=replace(DELETION, attempt_seconds=0.01))
     cluster.put(DUE)
 
     async def hang(*_):
         await asyncio.Event().wait()
 
     cluster.get = hang
-    answer = await expiry.expire(fired())
+    answer = await expiry.handle(fired())
 
     assert answer.timers[0].attempts == 1
 
@@ -485,7 +486,7 @@ async def test_expire_keeps_a_pod_until_its_owner_is_finished(expiry, cluster, o
     if owner:
         cluster.put(owner)
 
-    assert isinstance(await expiry.expire(fired(OWNED)), ObjectDeleted) is is_deleted
+    assert isinstance(await expiry.handle(fired(OWNED)), ObjectDeleted) is is_deleted
     assert ("owner" in cluster.names) is (owner is not None)
 
 
@@ -493,7 +494,7 @@ async def test_expire_keeps_a_pod_whose_owner_is_forbidden(expiry, cluster, tele
     cluster.put(OWNED)
     cluster.fail("get", ForbiddenError("jobs is forbidden"), on="owner")
 
-    assert await expiry.expire(fired(OWNED)) is None
+    assert await expiry.handle(fired(OWNED)) is None
     assert telemetry.verdicts() == [("kept", "owner-unfinished")]
 
 
@@ -501,14 +502,14 @@ async def test_expire_reads_the_owner_of_a_cached_pod(expiry, cluster):
     cluster.remember(cluster.put(OWNED))
     cluster.put(job(**OWNER))
 
-    assert await expiry.expire(fired(OWNED)) is None
+    assert await expiry.handle(fired(OWNED)) is None
     assert cluster.deleted == []
 
 
 async def test_expire_records_verdicts_under_the_name_of_the_function(cluster, clock, telemetry):
-    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False, by="sweep")
+    expiry = Handler(DELETION, cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False, by="sweep")
     cluster.put(job(complete=NOW))
-    await expiry.expire(fired())
+    await expiry.handle(fired())
 
     assert telemetry.records[0].by == "sweep"
 
@@ -520,7 +521,7 @@ async def test_expire_reports_a_delete_that_is_refused_twice_although_nothing_ch
     cluster.put(having(DUE, "metadata.finalizers", ["orphan"]))
 
     with pytest.raises(PermanentError, match=r"409.*unchanged.*finalizer orphan.*propagation"):
-        await expiry.expire(fired())
+        await expiry.handle(fired())
 
     assert cluster.counted()["delete"] == 2
     assert telemetry.verdicts() == [("failed", "PermanentError")]
@@ -537,7 +538,7 @@ async def test_expire_repeats_a_delete_that_is_refused_once_although_nothing_cha
 
     cluster.before_delete = refuse
 
-    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert isinstance(await expiry.handle(fired()), ObjectDeleted)
     assert cluster.counted()["delete"] == 2
 
 
@@ -545,7 +546,7 @@ async def test_expire_reports_an_object_that_another_client_deletes_as_gone(expi
     cluster.put(DUE)
     cluster.before_delete = lambda name: cluster.write(name, "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert cluster.counted()["delete"] == 1
     assert telemetry.deletions == []
     assert telemetry.verdicts() == [("already-gone", "")]
@@ -557,6 +558,6 @@ async def test_expire_does_not_count_another_object_that_is_terminating(expiry, 
         having(job(complete=ago(60), ttl=30, uid="another"), "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
     )
 
-    assert await expiry.expire(fired()) is None
+    assert await expiry.handle(fired()) is None
     assert telemetry.deletions == []
     assert telemetry.verdicts() == [("already-gone", "")]

@@ -14,7 +14,9 @@ from shared.core.policy.policy import Policy
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, ObjectWarned, Purpose, SweepStep, Timer, TimersSet
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.forewarning import WARNING
+from shared.usecases.handler import Handler
 from shared.usecases.schedule import schedule
 from tests.builders import JOB, NOW, ago, annotated, job, later, owned_by, shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
@@ -40,7 +42,7 @@ class Bench:
         self.clock, self.telemetry, self.publisher = FakeClock(), FakeTelemetry(), FakePublisher()
         self.cluster = FakeCluster(self.clock)
         evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy)
-        self.expiry = Expiry(self.cluster, KINDS, evaluator, self.clock, self.telemetry, dry_run=False)
+        self.expiry = Handler(DELETION, self.cluster, KINDS, evaluator, self.clock, self.telemetry, dry_run=False)
 
     async def schedule(self, obj: dict[str, Any] = DONE, **options: Any) -> list[tuple[str, Any]]:
         about: dict[str, Any] = {"catalogue": KINDS, "clock": self.clock, "telemetry": self.telemetry}
@@ -52,7 +54,9 @@ class Bench:
     ) -> Any:
         """Deliver the timer that is due at `at`, so many seconds late."""
         self.clock.advance((later(at + late) - self.clock.now()).total_seconds())
-        return await self.expiry.expire(Timer(ref=ref_of(obj), purpose=purpose, due_at=later(at)))
+        procedure = WARNING if purpose is Purpose.WARN else DELETION
+        handler = replace(self.expiry, procedure=procedure)
+        return await handler.handle(Timer(ref=ref_of(obj), purpose=purpose, due_at=later(at)))
 
     async def sweep(self) -> list[tuple[str, Any]]:
         sweep = sweep_with(replace(self.expiry, by="sweep"), self.publisher, timedelta(hours=2), concurrency=1)

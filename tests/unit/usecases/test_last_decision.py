@@ -14,7 +14,8 @@ from shared.evaluation.namespaces import NAMESPACE_AGE_SECONDS_MAX
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import NOW, ago, annotated, ended, job, namespace, owned_by, pod
 from tests.fakes import FakeCluster, FakePublisher, FakeState, FakeTelemetry, ReadClock
 from tests.installation import KINDS
@@ -74,8 +75,15 @@ class Bench:
             lambda: limits, shared_state, runtime, count_objects=self.count, horizon=timedelta(minutes=20)
         )
         evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy)
-        self.expiry = Expiry(
-            self.cluster, KINDS, evaluator, self.clock, self.telemetry, dry_run=False, safeguards=self.safeguards
+        self.expiry = Handler(
+            DELETION,
+            self.cluster,
+            KINDS,
+            evaluator,
+            self.clock,
+            self.telemetry,
+            dry_run=False,
+            safeguards=self.safeguards,
         )
 
     async def write_event(self, *_):
@@ -88,7 +96,7 @@ class Bench:
 
     async def expire(self, obj):
         timer = Timer(ref=ref_of(self.cluster.put(obj)), purpose=Purpose.EXPIRE, due_at=NOW)
-        return await self.expiry.expire(timer)
+        return await self.expiry.handle(timer)
 
     async def sweep(self):
         sweep = sweep_with(self.expiry, self.publisher, timedelta(minutes=10), concurrency=8)

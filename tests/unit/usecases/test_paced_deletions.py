@@ -12,8 +12,9 @@ from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.pace import PERMIT_SECONDS_MAX, PERMITS_MIN, SLOW_SECONDS, Pace
 from shared.safeguards.safeguards import Safeguards
-from shared.usecases.enforce import Enforcement
-from shared.usecases.expire import Expiry
+from shared.usecases.enforce import ENFORCEMENT
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, NOW, POD, ago, annotated, ended, job, pod
 from tests.fakes import FakeCluster, FakePublisher, FakeTelemetry, ReadClock
 from tests.installation import KINDS
@@ -65,15 +66,15 @@ class Bench:
         self.policy = rules(ttl="60s")
         self.pace = Pace(self.telemetry, WORKERS)
         evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy)
-        self.expiry = Expiry(
-            self.cluster, KINDS, evaluator, clock, self.telemetry, dry_run=False, pace=self.pace, by="sweep"
+        self.expiry = Handler(
+            DELETION, self.cluster, KINDS, evaluator, clock, self.telemetry, dry_run=False, pace=self.pace, by="sweep"
         )
 
     def put(self, count, make, prefix):
         return [self.cluster.put(make(f"{prefix}-{number:03}")) for number in range(count)]
 
     async def expire(self, obj):
-        return await self.expiry.expire(Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=NOW))
+        return await self.expiry.handle(Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=NOW))
 
     async def sweep(self):
         sweep = sweep_with(self.expiry, self.publisher, timedelta(minutes=10), concurrency=WORKERS)
@@ -278,6 +279,6 @@ def test_429_to_a_delete_of_a_timer_pauses_the_sweep(run):
 def test_handlers_of_all_purposes_share_one_pace(run):
     async def live():
         bench = Bench()
-        assert Enforcement.like(bench.expiry).pace is bench.pace
+        assert replace(bench.expiry, procedure=ENFORCEMENT).pace is bench.pace
 
     run(live())

@@ -16,7 +16,8 @@ from shared.evaluation.served import find_served
 from shared.messages import SWEEP_COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
 from shared.usecases import sweep
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from shared.usecases.sweeps import pages as sweep_pages
 from shared.usecases.sweeps.pages import FULL_READS_MAX, LIST_PAUSE_SECONDS_MAX
 from tests.builders import BARE_TRAINJOB, JOB, POD, ago, annotated, ended, having, job, later, namespace, pod, trainjob
@@ -39,14 +40,20 @@ class Bench:
         self.cluster = FakeCluster(self.clock, page_size=page_size)
         self.telemetry = FakeTelemetry()
         self.publisher = FakePublisher()
-        self.expiry = Expiry(
-            self.cluster, KINDS, Evaluator(self.cluster, KINDS), self.clock, self.telemetry, dry_run=dry_run, by="sweep"
+        self.expiry = Handler(
+            DELETION,
+            self.cluster,
+            KINDS,
+            Evaluator(self.cluster, KINDS),
+            self.clock,
+            self.telemetry,
+            dry_run=dry_run,
+            namespace=namespace,
+            by="sweep",
         )
         self.message = []
         self.tell_failure = None
-        self._sweep = sweep_with(
-            self.expiry, self.publisher, interval, concurrency=4, namespace=namespace, write_event=self._write_event
-        )
+        self._sweep = sweep_with(self.expiry, self.publisher, interval, concurrency=4, write_event=self._write_event)
 
     async def _write_event(self, reason, message, level):
         if self.tell_failure:
@@ -372,7 +379,7 @@ async def test_sweep_timer_ends_with_a_permanent_error_when_a_delete_is_always_r
     (timer,) = bench.timers()
 
     with pytest.raises(PermanentError, match="409"):
-        await bench.expiry.expire(timer)
+        await bench.expiry.handle(timer)
     assert bench.timers() == [timer]
 
 
@@ -576,8 +583,14 @@ async def test_sweep_does_not_fail_on_a_kind_that_is_not_served(bench):
 
 async def test_sweep_without_kinds_ends_at_once():
     bench = Bench()
-    expiry = Expiry(
-        bench.cluster, Catalogue(()), Evaluator(bench.cluster, KINDS), bench.clock, bench.telemetry, dry_run=False
+    expiry = Handler(
+        DELETION,
+        bench.cluster,
+        Catalogue(()),
+        Evaluator(bench.cluster, KINDS),
+        bench.clock,
+        bench.telemetry,
+        dry_run=False,
     )
 
     assert await sweep_with(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None

@@ -11,7 +11,8 @@ from shared.errors import ForbiddenError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep, TimersSet
 from shared.usecases.audit_reports import AuditReports
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, POD, ago, having, job, shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.policy_reports import FakeReports
@@ -32,7 +33,9 @@ class Bench:
         self.clock, self.telemetry, self.reports = FakeClock(), FakeTelemetry(), FakeReports()
         self.cluster, self.publisher, self.events = FakeCluster(self.clock), FakePublisher(), []
         self.evaluator = Evaluator(self.cluster, KINDS, lambda: policy)
-        expiry = Expiry(self.cluster, KINDS, self.evaluator, self.clock, self.telemetry, dry_run=False, by="sweep")
+        expiry = Handler(
+            DELETION, self.cluster, KINDS, self.evaluator, self.clock, self.telemetry, dry_run=False, by="sweep"
+        )
         self._sweep = sweep_with(
             expiry,
             self.publisher,

@@ -13,7 +13,8 @@ from shared.evaluation.evaluator import Evaluator
 from shared.installation.place import Place
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.ports import Snapshot
-from shared.usecases.expire import Expiry
+from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, job, kind_rules, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 
@@ -133,13 +134,13 @@ async def test_expire_deletes_nothing_of_an_aggregated_server_and_logs_why(clust
     cluster.put(DUE)
     cluster.aggregated_groups = {"trainer.kubeflow.org"}
     timer = Timer(ref=ref_of(DUE), purpose=Purpose.EXPIRE, due_at=ago(30))
-    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), FakeClock(), telemetry, dry_run=False)
+    expiry = Handler(DELETION, cluster, KINDS, Evaluator(cluster, KINDS), FakeClock(), telemetry, dry_run=False)
 
-    assert await expiry.expire(timer) is None
+    assert await expiry.handle(timer) is None
     assert telemetry.verdicts() == [("kept", "aggregated-api")]
     assert cluster.deleted == []
     cluster.aggregated_groups = set()
-    assert isinstance(await expiry.expire(timer), ObjectDeleted)
+    assert isinstance(await expiry.handle(timer), ObjectDeleted)
 
 
 async def test_missing_right_is_logged(caplog):

@@ -8,11 +8,10 @@ import pytest
 from shared.adapters.timers.limits import LIMITS
 from shared.messages import Purpose
 from shared.standalone.triggers import read_triggers
-from shared.usecases.archive import Archival
-from shared.usecases.enforce import Enforcement
-from shared.usecases.expire import Expiry
-from shared.usecases.forewarning import Forewarning
-from shared.usecases.timer_handler import TimerHandler
+from shared.usecases import archive
+from shared.usecases.enforce import ENFORCEMENT
+from shared.usecases.expire import DELETION
+from shared.usecases.forewarning import WARNING
 from tests.builders import not_none
 from tests.fakes import FakeClock
 from tests.unit.adapters.timers.test_sqlite_engine import NOW, QUICK, Broker, World, timer, turns, until
@@ -20,11 +19,11 @@ from tests.unit.adapters.timers.test_sqlite_engine import NOW, QUICK, Broker, Wo
 pytestmark = pytest.mark.anyio
 
 BASE = Path(__file__).parents[4] / "knative" / "base"
-HANDLERS: dict[Purpose, type[TimerHandler]] = {
-    Purpose.EXPIRE: Expiry,
-    Purpose.ENFORCE: Enforcement,
-    Purpose.ARCHIVE: Archival,
-    Purpose.WARN: Forewarning,
+ATTEMPT_SECONDS = {
+    Purpose.EXPIRE: DELETION.attempt_seconds,
+    Purpose.ENFORCE: ENFORCEMENT.attempt_seconds,
+    Purpose.ARCHIVE: archive.ATTEMPT_SECONDS,
+    Purpose.WARN: WARNING.attempt_seconds,
 }
 SHORT = replace(QUICK, delivery_seconds={Purpose.EXPIRE: 0.001, Purpose.ARCHIVE: 3_600.0})
 
@@ -39,14 +38,14 @@ def world(tmp_path):
 def test_delivery_outlasts_its_trigger_and_the_attempt_of_its_function(purpose):
     (trigger,) = (one for one in read_triggers(BASE) if one.name == purpose.function)
     trigger_seconds = not_none(trigger.delivery.timeout).total_seconds()
-    assert LIMITS.timeout_of(purpose) >= trigger_seconds > HANDLERS[purpose].attempt_seconds
+    assert LIMITS.timeout_of(purpose) >= trigger_seconds > ATTEMPT_SECONDS[purpose]
 
 
 @pytest.mark.parametrize("purpose", Purpose)
 def test_delivery_has_time_for_the_attempt_and_then_for_the_timer_of_its_reply(purpose):
     (timers,) = (one for one in read_triggers(BASE) if one.name == "timers")
     reply_seconds = not_none(timers.delivery.timeout).total_seconds()
-    assert LIMITS.timeout_of(purpose) >= HANDLERS[purpose].attempt_seconds + reply_seconds
+    assert LIMITS.timeout_of(purpose) >= ATTEMPT_SECONDS[purpose] + reply_seconds
 
 
 def purposes(world):
