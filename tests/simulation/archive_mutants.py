@@ -436,7 +436,7 @@ def _mutant(*rules: str, **parts: Any) -> ArchiveMutant:
 ARCHIVE_MUTANTS: Mapping[str, ArchiveMutant] = {
     "fact-ignored": _mutant("S6", check=_FactIgnored),
     "sweep-deletes-unarchived": _mutant("S6", sweep_check=_FactIgnored),
-    "acknowledged-at-timer": _mutant("S6", check=_EventTrusted, archival=_AcknowledgedAtTimer),
+    "acknowledged-at-timer": _mutant("S6", check=_EventTrusted, writer=_AcknowledgedAtTimer),
     "event-trusted": _mutant("S6", check=_EventTrusted),
     "uid-only": _mutant("S6", check=_UidOnly),
     "another-key": _mutant("S6", check=_NameOnly),
