@@ -18,7 +18,7 @@ from shared.usecases.archives.lookup import AcknowledgedCopy
 from shared.usecases.archives.pauses import REPORTED_FROM
 from shared.usecases.archives.reports import archived_before, archived_of, describe_pause
 from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
-from shared.usecases.handler import Attempt, Handled, Handler, Procedure
+from shared.usecases.handler import Decided, Handled, Handler, Procedure
 from shared.usecases.next_timers import engine_now, expire_at
 
 OBJECT_BYTES = 2 * 1024 * 1024
@@ -42,37 +42,37 @@ def archival(writer: ArchiveWriter) -> Procedure:
         writer: Stores the objects; all timers of a process share it.
     """
 
-    async def act(handler: Handler, attempt: Attempt) -> Handled | None:
-        decision: ToArchive = attempt.decision
-        return _find_pause(handler, attempt, writer) or await _store(handler, attempt, decision, writer)
+    async def act(handler: Handler, decided: Decided) -> Handled | None:
+        decision: ToArchive = decided.decision
+        return _find_pause(handler, decided, writer) or await _store(handler, decided, decision, writer)
 
-    async def keep(handler: Handler, attempt: Attempt) -> Handled | None:
-        facts, ref = attempt.decision.facts, attempt.ref
-        match attempt.decision.reason:
-            case Reason.ARCHIVED if facts.archiving is not None and _failures(attempt) and not handler.dry_run:
+    async def keep(handler: Handler, decided: Decided) -> Handled | None:
+        facts, ref = decided.decision.facts, decided.ref
+        match decided.decision.reason:
+            case Reason.ARCHIVED if facts.archiving is not None and _failures(decided) and not handler.dry_run:
                 # An attempt before failed, or `expire` did not find the document: look at it, and repair it.
                 again = ToArchive(facts.archiving, Reason.NOT_ARCHIVED, facts)
-                return await _store(handler, attempt, again, writer)
+                return await _store(handler, decided, again, writer)
             case Reason.ARCHIVED if facts.archived is not None:
                 handler.record(Verdict.ALREADY_ARCHIVED, ref, detail=facts.archived.location)
                 # The answer before may be lost. A repeated one has the same id, so that subscribers recognize it.
-                return archived_before(facts.archived, ref, _expire_timer(handler, attempt, facts.archived))
+                return archived_before(facts.archived, ref, _expire_timer(handler, decided, facts.archived))
             case Reason.AUDIT_ONLY:
                 handler.record_audited(ref, facts)
             case reason:
                 handler.record(Verdict.KEPT, ref, reason, detail=facts.problem)
-        timer = _expire_timer(handler, attempt, None)
+        timer = _expire_timer(handler, decided, None)
         return None if timer is None else TimersSet(timers=(timer,))
 
     return Procedure(
         purpose=Purpose.ARCHIVE,
         evaluate=_evaluate,
         act=act,
-        keep=keep,
+        on_kept=keep,
         would=Verdict.WOULD_ARCHIVE,
         describe=lambda decision: decision.archiving.to,
-        hold=lambda ref: writer.gates.objects.hold(OBJECT_BYTES, ref.namespace),
-        refused=EventReason.NOT_ARCHIVED,
+        reserve=lambda ref: writer.gates.objects.hold(OBJECT_BYTES, ref.namespace),
+        refusal=EventReason.NOT_ARCHIVED,
         attempt_seconds=ATTEMPT_SECONDS,
     )
 
@@ -81,61 +81,61 @@ async def _evaluate(handler: Handler, snapshot: Snapshot, rule: KindRule) -> Eva
     return await handler.evaluator.evaluate_archive(snapshot, rule)
 
 
-def _find_pause(handler: Handler, attempt: Attempt, writer: ArchiveWriter) -> TimersSet | None:
+def _find_pause(handler: Handler, decided: Decided, writer: ArchiveWriter) -> TimersSet | None:
     """The timer of a version that has to wait; it reads the version that is present then. None to store it now."""
-    ref, decision, now = attempt.ref, attempt.decision, handler.clock.now()
+    ref, decision, now = decided.ref, decided.decision, handler.clock.now()
     if handler.evaluator.archive_check.find_outage(decision.archiving.to):
         return None  # the archive is not asked, so nothing is counted
-    version = get_text(attempt.snapshot.obj, "metadata.resourceVersion")
+    version = get_text(decided.snapshot.obj, "metadata.resourceVersion")
     pause = writer.pauses.begin(ref.uid, version, finished_at=decision.facts.finish.at, now=now)
     if pause is None:
         return None
     # If the clock of the timer engine has reached the end of the pause, the timer would fire at once. `engine_now`
     # is not before `now`, so the timer is not due before the pause ends.
-    due_at = engine_now(attempt.fired_at, now=now) + (pause.until - now)
+    due_at = engine_now(decided.fired_at, now=now) + (pause.until - now)
     handler.record(Verdict.TIMER_SET, ref, HandlingReason.ARCHIVED_OFTEN, due_at=due_at)
     if pause.versions >= REPORTED_FROM:
         handler.telemetry.reported(Report.of(ref, *describe_pause(pause), at=now), by=handler.by)
-    timer = Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=due_at, attempts=_failures(attempt))
+    timer = Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=due_at, attempts=_failures(decided))
     return TimersSet(timers=(timer,))
 
 
-async def _store(handler: Handler, attempt: Attempt, decision: ToArchive, writer: ArchiveWriter) -> ObjectArchived:
-    ref, archiving, policy = attempt.ref, decision.archiving, attempt.evaluation.context.policy
+async def _store(handler: Handler, decided: Decided, decision: ToArchive, writer: ArchiveWriter) -> ObjectArchived:
+    ref, archiving, policy = decided.ref, decision.archiving, decided.evaluation.context.policy
     destination = policy.archives.get(archiving.to)
     if destination is None:
         raise PermanentError(f"archive {archiving.to}: the policy has no such archive")
-    failures = _failures(attempt)
+    failures = _failures(decided)
     order = ArchiveOrder(
         archiving,
         destination,
-        _record_of(attempt, decision),
-        may_lack_logs=failures >= LOG_ATTEMPTS_MIN and _has_waited(decision, attempt.snapshot),
+        _record_of(decided, decision),
+        may_lack_logs=failures >= LOG_ATTEMPTS_MIN and _has_waited(decision, decided.snapshot),
         may_be_stored=failures > 0 or not _is_absent(decision.facts.archived),
-        held=attempt.held,
+        held=decided.reserved,
     )
     try:
-        written = await _write(handler, attempt, order, writer)
+        written = await _write(handler, decided, order, writer)
     except BaseException:  # also when the time limit cuts it off
         handler.telemetry.not_archived(ref, archiving.to, decision.facts.finish.at, failed=True)
         raise
     fact = _fact_of(written, archiving)
     handler.evaluator.archive_check.remember(fact, written.copied.key, destination)
-    archived = archived_of(ref, archiving.to, written, timer=_expire_timer(handler, attempt, fact))
+    archived = archived_of(ref, archiving.to, written, timer=_expire_timer(handler, decided, fact))
     handler.telemetry.archived(archived, size=written.size, by=handler.by)
     return archived
 
 
-async def _write(handler: Handler, attempt: Attempt, order: ArchiveOrder, writer: ArchiveWriter) -> AcknowledgedCopy:
+async def _write(handler: Handler, decided: Decided, order: ArchiveOrder, writer: ArchiveWriter) -> AcknowledgedCopy:
     """Store an object; timers that wait for an archive must not take the places of timers that delete."""
     if outage := handler.evaluator.archive_check.find_outage(order.archiving.to):
         raise TryLaterError(outage)
-    return await writer.write(attempt.snapshot, attempt.rule, order)
+    return await writer.write(decided.snapshot, decided.rule, order)
 
 
-def _record_of(attempt: Attempt, decision: ToArchive) -> Record:
-    snapshot, context = attempt.snapshot, _assuming_no_other(attempt.evaluation.context)
-    _, facts = evaluate(snapshot.obj, attempt.rule, context, finish=decision.facts.finish)
+def _record_of(decided: Decided, decision: ToArchive) -> Record:
+    snapshot, context = decided.snapshot, _assuming_no_other(decided.evaluation.context)
+    _, facts = evaluate(snapshot.obj, decided.rule, context, finish=decision.facts.finish)
     return Record(
         archived_at=snapshot.read_at,
         finished_at=decision.facts.finish.at,
@@ -146,19 +146,19 @@ def _record_of(attempt: Attempt, decision: ToArchive) -> Record:
     )
 
 
-def _expire_timer(handler: Handler, attempt: Attempt, fact: ArchiveFact | None) -> Timer | None:
+def _expire_timer(handler: Handler, decided: Decided, fact: ArchiveFact | None) -> Timer | None:
     """The timer of the deletion; when it fires, `expire` reads the owner and the children."""
-    context = replace(_assuming_no_other(attempt.evaluation.context), archived=fact)
-    decision = decide(attempt.snapshot.obj, attempt.rule, attempt.snapshot.read_at, context)
+    context = replace(_assuming_no_other(decided.evaluation.context), archived=fact)
+    decision = decide(decided.snapshot.obj, decided.rule, decided.snapshot.read_at, context)
     due_at = expire_at(decision, handler.clock.now())
     if due_at is None:
         return None
-    return Timer(ref=attempt.ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=_failures(attempt))
+    return Timer(ref=decided.ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=_failures(decided))
 
 
-def _failures(attempt: Attempt) -> int:
+def _failures(decided: Decided) -> int:
     """How many attempts on the object failed so far."""
-    return attempt.fired.attempts if attempt.fired else 0
+    return decided.fired.attempts if decided.fired else 0
 
 
 def _is_absent(fact: ArchiveFact | None) -> bool:

@@ -21,7 +21,7 @@ from shared.usecases.enforce_reports import (
     stop_of,
 )
 from shared.usecases.expire_reports import ObjectEvent
-from shared.usecases.handler import Attempt, Handler, Procedure
+from shared.usecases.handler import Decided, Handler, Procedure
 
 
 async def find_stop_timers(handler: Handler, rule: KindRule, snapshot: Snapshot) -> TimersSet | None:
@@ -64,15 +64,15 @@ def _find_event(rule: KindRule, obj: dict[str, Any], decision: StopDecision, _no
     return find_stop_event(rule, obj, decision)
 
 
-async def _act(handler: Handler, attempt: Attempt) -> ObjectDeleted | ObjectStopped | None:
-    if attempt.decision.facts.active.deletes:
-        return await handler.delete(attempt)
-    return await _stop(handler, attempt)
+async def _act(handler: Handler, decided: Decided) -> ObjectDeleted | ObjectStopped | None:
+    if decided.decision.facts.active.deletes:
+        return await handler.delete(decided)
+    return await _stop(handler, decided)
 
 
-async def _stop(handler: Handler, attempt: Attempt) -> ObjectStopped:
-    due: Stop = attempt.decision
-    ref, rule, snapshot, active = attempt.ref, attempt.rule, attempt.snapshot, due.facts.active
+async def _stop(handler: Handler, decided: Decided) -> ObjectStopped:
+    due: Stop = decided.decision
+    ref, rule, snapshot, active = decided.ref, decided.rule, decided.snapshot, due.facts.active
     stop = rule.deadline.find_stop(active.action) if rule.deadline else None
     if stop is None:
         raise PermanentError(f"the kind rule of {rule.name} has no way to stop an object")
@@ -95,7 +95,7 @@ ENFORCEMENT = Procedure(
     act=_act,
     would=Verdict.WOULD_STOP,
     find_event=_find_event,
-    refused=EventReason.STOP_REFUSED,
+    refusal=EventReason.STOP_REFUSED,
     asks_safeguards=True,
 )
 """Stops running objects."""

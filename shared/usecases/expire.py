@@ -11,7 +11,7 @@ from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
 from shared.usecases.archives.reports import find_unarchived_event
 from shared.usecases.expire_reports import ObjectEvent, find_event
-from shared.usecases.handler import Attempt, Handled, Handler, Procedure
+from shared.usecases.handler import Decided, Handled, Handler, Procedure
 from shared.usecases.next_timers import CHILD_ATTEMPTS_MAX, prove_first, retry_later, spread_at, warn_timer
 
 
@@ -32,38 +32,38 @@ def _find_event(rule: KindRule, obj: dict[str, Any], decision: Decision, now: da
     return find_unarchived_event(obj, decision, now=now) or find_event(rule, obj, decision)
 
 
-def _answer(handler: Handler, attempt: Attempt, answer: Handled | None) -> Handled | None:
-    """Add the proof to the timer of the object; add the timers of its warning, its archive, and its next attempt."""
-    decision, facts, now = attempt.decision, attempt.decision.facts, handler.clock.now()
+def _add_timers(handler: Handler, decided: Decided, answer: Handled | None) -> Handled | None:
+    """Add the proof to the timer of the object; add the timers of its warning, its archive, and its next decided."""
+    decision, facts, now = decided.decision, decided.decision.facts, handler.clock.now()
     if isinstance(decision, Wait) and isinstance(answer, TimersSet):
         if handler.proofs:
-            answer = prove_first(answer, handler.proofs.make(attempt.evaluation, attempt.rule, attempt.snapshot.obj))
-        answer = _with_warning(handler, attempt, answer, find_deletion(decision).facts)
-    elif decision.reason is Reason.CHILD_NOT_ARCHIVED and _is_asked_again(attempt) and not handler.dry_run:
-        is_spread = attempt.is_missed(facts.due_at)
-        due_at = (spread_at(attempt.ref, facts, now=now) if is_spread else None) or now
+            answer = prove_first(answer, handler.proofs.make(decided.evaluation, decided.rule, decided.snapshot.obj))
+        answer = _with_warning(handler, decided, answer, find_deletion(decision).facts)
+    elif decision.reason is Reason.CHILD_NOT_ARCHIVED and _is_asked_again(decided) and not handler.dry_run:
+        is_spread = decided.is_missed(facts.due_at)
+        due_at = (spread_at(decided.ref, facts, now=now) if is_spread else None) or now
         # After a sweep, the LIST of the children has to end first: the attempts begin with long pauses.
-        attempts = 0 if attempt.fired else CHILD_ATTEMPTS_MAX - 5
-        answer = _with_first(Timer(ref=attempt.ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=attempts), answer)
+        attempts = 0 if decided.fired else CHILD_ATTEMPTS_MAX - 5
+        answer = _with_first(Timer(ref=decided.ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=attempts), answer)
     elif decision.reason is Reason.NOT_ARCHIVED and facts.archiving is not None:
-        handler.telemetry.not_archived(attempt.ref, facts.archiving.to, facts.finish.at)
+        handler.telemetry.not_archived(decided.ref, facts.archiving.to, facts.finish.at)
         if not handler.dry_run and not facts.archiving.native:
-            answer = _with_first(Timer(ref=attempt.ref, purpose=Purpose.ARCHIVE, due_at=now), answer)
-    return retry_later(answer, attempt.fired, now=now) if attempt.fired and isinstance(answer, TimersSet) else answer
+            answer = _with_first(Timer(ref=decided.ref, purpose=Purpose.ARCHIVE, due_at=now), answer)
+    return retry_later(answer, decided.fired, now=now) if decided.fired and isinstance(answer, TimersSet) else answer
 
 
-def _with_warning(handler: Handler, attempt: Attempt, answer: TimersSet, facts: Facts) -> TimersSet:
+def _with_warning(handler: Handler, decided: Decided, answer: TimersSet, facts: Facts) -> TimersSet:
     """The timers of an answer, with that of the warning, unless this process has sent the warning."""
-    warning = None if handler.dry_run else warn_timer(attempt.ref, facts, now=handler.clock.now())
-    if warning is None or handler.evaluator.warnings.has(attempt.ref.uid, facts.due_at):
+    warning = None if handler.dry_run else warn_timer(decided.ref, facts, now=handler.clock.now())
+    if warning is None or handler.evaluator.warnings.has(decided.ref.uid, facts.due_at):
         return answer
     return TimersSet(timers=(*answer.timers, warning))
 
 
-def _is_asked_again(attempt: Attempt) -> bool:
+def _is_asked_again(decided: Decided) -> bool:
     """Return whether a timer asks for the children again; a sweep leaves to the next one what it has read."""
-    children = attempt.evaluation.context.children
-    return attempt.fired is not None or (children is not None and children.is_cut_off)
+    children = decided.evaluation.context.children
+    return decided.fired is not None or (children is not None and children.is_cut_off)
 
 
 def _with_first(timer: Timer, answer: Handled | None) -> TimersSet:
@@ -75,10 +75,10 @@ DELETION = Procedure(
     purpose=Purpose.EXPIRE,
     evaluate=_evaluate,
     act=Handler.delete,
-    answer=_answer,
+    add_timers=_add_timers,
     would=Verdict.WOULD_DELETE,
     find_event=_find_event,
-    refused=EventReason.DELETION_REFUSED,
+    refusal=EventReason.DELETION_REFUSED,
     asks_safeguards=True,
     spreads=True,
     takes_proofs=True,

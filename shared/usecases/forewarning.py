@@ -10,7 +10,7 @@ from shared.core.kinds.rule import KindRule
 from shared.evaluation.evaluator import Evaluation
 from shared.messages import ObjectWarned, Purpose
 from shared.ports import Snapshot, Verdict
-from shared.usecases.handler import Attempt, Handler, Procedure
+from shared.usecases.handler import Decided, Handler, Procedure
 from shared.usecases.next_timers import find_warned_at
 
 AHEAD_MIN = timedelta(seconds=2)
@@ -52,16 +52,16 @@ async def _evaluate(handler: Handler, snapshot: Snapshot, rule: KindRule) -> Eva
     return Evaluation(Ignore(warning.reason, warning.facts) if handler.dry_run else warning)
 
 
-async def _warn(handler: Handler, attempt: Attempt) -> ObjectWarned | None:
-    warn: Warn = attempt.decision
+async def _warn(handler: Handler, decided: Decided) -> ObjectWarned | None:
+    warn: Warn = decided.decision
     warnings, facts = handler.evaluator.warnings, warn.facts
-    if warnings.has(attempt.ref.uid, warn.due_at, fired_at=attempt.fired_at):
-        handler.record(Verdict.KEPT, attempt.ref, warn.reason, detail="the warning was sent before")
+    if warnings.has(decided.ref.uid, warn.due_at, fired_at=decided.fired_at):
+        handler.record(Verdict.KEPT, decided.ref, warn.reason, detail="the warning was sent before")
         return None
-    warnings.add(attempt.ref.uid, warn.due_at, fired_at=attempt.fired_at)
-    handler.record(Verdict.WARNED, attempt.ref, warn.reason, detail=facts.summary())
+    warnings.add(decided.ref.uid, warn.due_at, fired_at=decided.fired_at)
+    handler.record(Verdict.WARNED, decided.ref, warn.reason, detail=facts.summary())
     return ObjectWarned(
-        ref=attempt.ref,
+        ref=decided.ref,
         outcome=facts.finish.outcome,
         finished_at=facts.finish.at,
         ttl_from=facts.ttl.source if facts.ttl else "",
@@ -69,8 +69,8 @@ async def _warn(handler: Handler, attempt: Attempt) -> ObjectWarned | None:
     )
 
 
-async def _keep(handler: Handler, attempt: Attempt) -> None:
-    handler.record(Verdict.KEPT, attempt.ref, attempt.decision.reason, detail="no warning is sent")
+async def _keep(handler: Handler, decided: Decided) -> None:
+    handler.record(Verdict.KEPT, decided.ref, decided.decision.reason, detail="no warning is sent")
 
 
 # It writes no Events: `expire` reports the same problems when the object is due.
@@ -78,7 +78,7 @@ WARNING = Procedure(
     purpose=Purpose.WARN,
     evaluate=_evaluate,
     act=_warn,
-    keep=_keep,
+    on_kept=_keep,
     would=Verdict.KEPT,
     takes_cached=False,
 )

@@ -18,7 +18,7 @@ from shared.evaluation.evaluator import Evaluation
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.ranks import Rank, Ranks
 from shared.ports import Snapshot
-from shared.usecases.handler import Attempt, Handler
+from shared.usecases.handler import Decided, Handler
 from tests.simulation.evaluators import RecordingEvaluator
 from tests.simulation.mutants import Mutant
 from tests.simulation.simcluster import SimCluster
@@ -221,8 +221,8 @@ class DecidedOnce(RecordingEvaluator):
 class JitterAnew(Handler):
     """Its turn has come, and is put off to the next."""
 
-    async def _carry_out(self, attempt: Attempt) -> Any:
-        return await super()._carry_out(replace(attempt, missed_before=datetime.max.replace(tzinfo=UTC)))
+    async def _carry_out(self, decided: Decided) -> Any:
+        return await super()._carry_out(replace(decided, missed_before=datetime.max.replace(tzinfo=UTC)))
 
 
 # Namespaces.
