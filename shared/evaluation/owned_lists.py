@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import math
 import sys
+import traceback
 from array import array
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -136,12 +137,14 @@ class _Question(Generic[_T]):
     def answer(self, lists: _Lists) -> None:
         """Find it; no error refers to the lists afterwards."""
         mine = [lists[_kind_of(rule)] for rule in self.rules]
-        error = next((one for one in mine if isinstance(one, TtlError)), None)
+        error: Exception | None = next((one for one in mine if isinstance(one, TtlError)), None)
         if error is None:
             try:
                 self.found.append(self.find([one for one in mine if isinstance(one, Owned)]))
             except TtlError as unanswerable:
                 error = unanswerable.with_traceback(None)
+            except Exception as defect:  # noqa: BLE001 - its caller raises it
+                error = _without_values(defect)
         self.end(error)
 
     def end(self, error: Exception | None) -> None:
@@ -371,6 +374,13 @@ def _now() -> float:
 
 def _kind_of(rule: KindRule) -> _Kind:
     return rule.api_version, rule.kind
+
+
+def _without_values(defect: Exception) -> Exception:
+    """The error with its traceback as a note only: the variables of a traceback refer to the lists."""
+    defect.add_note("".join(traceback.format_exception(defect)))
+    defect.__cause__ = defect.__context__ = None
+    return defect.with_traceback(None)
 
 
 def _too_long(rule: KindRule, namespace: str, owned: Owned) -> PermanentError:
