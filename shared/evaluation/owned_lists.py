@@ -12,7 +12,7 @@ import math
 import sys
 import traceback
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -120,6 +120,7 @@ class _Question(Generic[_T]):
         rules: The kinds to list.
         find: Finds it in the lists of these kinds.
         key: See `OwnedLists.get`.
+        namespace: Whose objects are listed.
         answered: Set once `found` or `error` is there.
         began: When its LIST began, in seconds of the loop's clock.
         names: What it counts of `ANSWERED_NAMES_MAX`.
@@ -128,6 +129,7 @@ class _Question(Generic[_T]):
     rules: tuple[KindRule, ...]
     find: Callable[[Sequence[Owned]], _T]
     key: str = ""
+    namespace: str = ""
     found: list[_T] = field(default_factory=list)
     error: Exception | None = None
     answered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -181,7 +183,7 @@ class OwnedLists(Generic[_T]):
         self._size_of = size_of
         self._queues: dict[str, _Queue[_T]] = {}
         self._asked: OrderedDict[str, _Question[_T]] = OrderedDict()
-        self._names = 0
+        self._names: Counter[str] = Counter()  # by namespace
         self._short = asyncio.Semaphore(LISTS_AT_ONCE)
         self._long = asyncio.Lock()
 
@@ -219,9 +221,12 @@ class OwnedLists(Generic[_T]):
     def begin(
         self, rules: Sequence[KindRule], namespace: str, find: Callable[[Sequence[Owned]], _T], *, key: str
     ) -> None:
-        """Have a question answered that the next `get` with the same key asks, unless too many are asked; see there."""
+        """Have a question answered that the next `get` with the same key asks, unless too many are asked; see there.
+
+        A namespace that holds fewer names than another one may always ask.
+        """
         self._drop_old()
-        if self._names < ANSWERED_NAMES_MAX:
+        if self._names.total() < ANSWERED_NAMES_MAX or self._names[namespace] < max(self._names.values()):
             self._ask(rules, namespace, find, key)
 
     def is_answered(self, key: str) -> bool:
@@ -235,7 +240,7 @@ class OwnedLists(Generic[_T]):
         known = self._asked.get(key)
         if known is not None and known.rules == tuple(rules) and not known.is_old:
             return known
-        question = _Question(tuple(rules), find, key)
+        question = _Question(tuple(rules), find, key, namespace)
         if key:
             self._remember(question)
         queue = self._queues.setdefault(namespace, _Queue())
@@ -246,14 +251,18 @@ class OwnedLists(Generic[_T]):
         return question
 
     def _remember(self, question: _Question[_T]) -> None:
-        """Remember a question, within the limit; the first ones asked are forgotten first."""
+        """Remember a question, within the limit; the first one of the namespace with the most names is forgotten first.
+
+        So a namespace with at most its equal share loses nothing because of others.
+        """
         if (before := self._asked.get(question.key)) is not None:
             self._forget(before)
         self._drop_old()
         self._asked[question.key] = question
-        self._names += question.names
-        while self._names > ANSWERED_NAMES_MAX:
-            self._forget(next(iter(self._asked.values())))
+        self._names[question.namespace] += question.names
+        while self._names.total() > ANSWERED_NAMES_MAX:
+            ((most, _),) = self._names.most_common(1)
+            self._forget(next(one for one in self._asked.values() if one.namespace == most))
 
     def _drop_old(self) -> None:
         while self._asked and (first := next(iter(self._asked.values()))).is_old:
@@ -262,7 +271,9 @@ class OwnedLists(Generic[_T]):
     def _forget(self, question: _Question[_T]) -> None:
         if self._asked.get(question.key) is question:
             del self._asked[question.key]
-            self._names -= question.names
+            self._names[question.namespace] -= question.names
+            if not self._names[question.namespace]:
+                del self._names[question.namespace]
 
     async def _answer_all(self, queue: _Queue[_T], namespace: str) -> None:
         problem: Exception = TryLaterError(f"the LIST of the owners in namespace {namespace or '*'} was cut off")

@@ -69,7 +69,7 @@ async def test_defect_of_a_search_ends_its_question_and_the_next_attempt_asks_ag
     assert await ask(owned, key=key) == [0]
     assert cluster.lists == 2
     await asyncio.sleep(1)
-    assert (owned._asked, owned._names, owned._queues) == ({}, 0, {})
+    assert (len(owned._asked), owned._names.total(), len(owned._queues)) == (0, 0, 0)
 
 
 async def test_defect_of_a_search_is_raised_by_all_who_share_the_question_and_by_no_other(cluster, owned):
@@ -98,7 +98,7 @@ async def test_caller_that_is_cancelled_leaves_the_question_to_another_one_with_
     cancelled.cancel()
 
     assert await waiting == [0]
-    assert (cluster.lists, owned._asked, owned._names) == (1, {}, 0)
+    assert (cluster.lists, len(owned._asked), owned._names.total()) == (1, 0, 0)
 
 
 async def test_lists_are_dropped_after_a_defect_of_a_search(owned, monkeypatch):
@@ -124,8 +124,23 @@ async def test_defect_of_a_shared_list_ends_all_questions_and_the_next_attempts_
     asking = [asyncio.ensure_future(ask(owned, key=key)) for key in keys]
     found = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(one) for one in found] == [ValueError] * len(keys)
-    assert (owned._asked, owned._names, owned._queues) == ({}, 0, {})
+    assert (len(owned._asked), owned._names.total(), len(owned._queues)) == (0, 0, 0)
 
     again = await asyncio.gather(*(ask(owned, key=key, rules=(POD, JOB)) for key in keys))
     assert again == [[0, 0]] * len(keys)
     assert 1 < cluster.lists <= 5
+
+
+@pytest.mark.parametrize("first", ["crowd", "quiet"])
+async def test_namespace_with_many_questions_pushes_out_no_question_of_another(cluster, owned, monkeypatch, first):
+    monkeypatch.setattr(owned_lists, "ANSWERED_NAMES_MAX", 10 * owned_lists._QUESTION_NAMES)
+    asked = [("crowd", f"uid-{number}/1") for number in range(30)]
+    asked.insert(0 if first == "quiet" else len(asked), ("quiet", "uid/1"))
+    for namespace, key in asked:
+        owned.begin((POD,), namespace, totals, key=key)
+        with pytest.raises(TimeoutError):
+            await ask(owned, key=key, namespace=namespace, seconds=0.1)
+    await asyncio.sleep(3 * LIST_SECONDS)
+
+    assert owned.is_answered("uid/1")
+    assert sum(owned.is_answered(key) for _, key in asked) <= 10
