@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
@@ -75,14 +76,17 @@ class ChildCheck:
     namespaces: Namespaces
     _children: Children = field(init=False)
     _archived: tuple[Policy, tuple[ChildKind, ...]] = field(init=False, default=(NO_POLICY, ()))
-    _every: tuple[ChildKind, ...] = field(init=False)
     _continued: OrderedDict[str, _Facts] = field(init=False, default_factory=OrderedDict)
     _slow: dict[tuple[str, bool], float] = field(init=False, default_factory=dict)
     _running: Counter[tuple[str, bool]] = field(init=False, default_factory=Counter)
 
     def __post_init__(self, cluster: Cluster) -> None:
         self._children = Children(cluster, self.kinds)
-        self._every = _as_children(self.enabled.rules)
+
+    @cached_property
+    def _every(self) -> tuple[ChildKind, ...]:
+        """All enabled kinds, made when they are first needed: most processes have no archives."""
+        return _as_children(self.enabled.rules)
 
     async def find(self, obj: Any, rule: KindRule, context: Context) -> ChildrenFact:
         """Return what the children of an object wait for; the first one that keeps the object is named.

@@ -191,6 +191,7 @@ async def test_without_archives_no_child_is_read(bench):
 
     assert isinstance(await bench.decide(), Expire)
     assert "list-metadata" not in {call.verb for call in bench.cluster.calls}
+    assert "_every" not in vars(bench.evaluator.child_check)  # nor is a list of kinds made
 
 
 async def test_children_of_an_object_that_is_not_due_are_not_read(bench):
