@@ -131,6 +131,12 @@ class InForce:
         return self.installed.cluster_name
 
     @property
+    def enabled(self) -> Catalogue | None:
+        """The kinds that the installation deletes; None if they are unknown, or if a `run` leads, which may differ."""
+        names = self.installed.enabled if self.installed and not self.leaders else None
+        return None if names is None else Catalogue(tuple(rule for rule in self.kinds.rules if rule.name in names))
+
+    @property
     def identity(self) -> ClusterIdentity:
         """The cluster, as the archives name it."""
         return ClusterIdentity.of(self.cluster_name, cast("Cluster", self.cluster))

@@ -77,7 +77,7 @@ async def connected_target(
             rule = await find_rule(cluster, rules, words[0])
         ref = ref_to(rule, namespace_of(options), name)
         async with opened_archives(force, chosen) as archives:
-            evaluator = Evaluator(cluster, force.kinds, lambda: chosen.policy, archives=archives)
+            evaluator = Evaluator(cluster, force.kinds, lambda: chosen.policy, archives=archives, enabled=force.enabled)
             yield EditTarget(cluster, force, chosen, rule, ref, evaluator)
 
 

@@ -51,6 +51,7 @@ async def explain_live(options: Options, target: tuple[str, ...], output: str) -
                     cluster,
                     rule,
                     kinds=force.kinds,
+                    enabled=force.enabled,
                     namespace=place,
                     name=name,
                     policy=chosen.policy,

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
@@ -34,9 +34,6 @@ from shared.evaluation.owners import Owners
 from shared.evaluation.quotas import Quotas
 from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Archives, Cluster, Page, Snapshot, Unreadable
-
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 LOOKUPS_MAX = 64
 """Objects about which an archive is asked concurrently."""
@@ -208,10 +205,11 @@ async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[
 
 
 async def find_one(
-    cluster: "KubernetesCluster",
+    cluster: Cluster,
     rule: KindRule,
     *,
     kinds: Catalogue,
+    enabled: Catalogue | None = None,
     namespace: str,
     name: str,
     policy: Policy = NO_POLICY,
@@ -224,6 +222,7 @@ async def find_one(
         cluster: The cluster.
         rule: The rule of its kind.
         kinds: All kind rules.
+        enabled: The kinds that are deleted, whose objects may be archived; None for all.
         namespace: Its namespace; empty if it is cluster-scoped.
         name: Its name.
         policy: The policy to apply.
@@ -237,7 +236,7 @@ async def find_one(
     if snapshot is None:
         place = f" in namespace {namespace}" if namespace else ""
         raise AbsentObjectError(f"{rule.kind} {name} does not exist{place}")
-    evaluator = Evaluator(cluster, kinds, lambda: policy, archives=archives)
+    evaluator = Evaluator(cluster, kinds, lambda: policy, archives=archives, enabled=enabled)
     decision = await evaluator.decide(snapshot, rule)
     if archives is not None and decision.facts.archiving is None:
         decision = await _with_archive(decision, evaluator, snapshot, rule)

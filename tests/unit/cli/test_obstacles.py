@@ -95,6 +95,21 @@ def test_state_of_a_leader_is_read_in_the_namespace_on_its_lease(run, state, sho
     assert reasons(InForce("home", KINDS, None, "", homes)) == shown
 
 
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (of(replace(INSTALLED, enabled=frozenset({"pods"}))), (POD,)),
+        (of(replace(INSTALLED, enabled=frozenset())), ()),
+        (of(replace(INSTALLED, enabled=None)), None),
+        (of(installed=None), None),
+        (of(led=leader()), None),
+        (of(led=leader(holder="")), (JOB, POD)),
+    ],
+)
+def test_enabled_kinds_are_those_of_the_installation_unless_a_run_leads(found, expected):
+    assert (found.enabled and found.enabled.rules) == expected
+
+
 def test_kept_object_has_no_obstacles():
     held = job(complete=ago(60), ttl_succeeded="1s", hold="why")
     assert reasons(of(installed=None, home=OPEN), held) == []
