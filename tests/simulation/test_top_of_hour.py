@@ -23,7 +23,7 @@ def test_counts_by_second_agree_with_each_timer_and_the_real_places(per_second):
 
 
 def test_load_has_each_timer_once():
-    due = list(Load(timers=10_007, hours=2, jitter_seconds=600).due())
+    due = list(Load(timers=10_007, hours=2, ttl_spread_seconds=600).due())
     assert sum(sum(found.values()) for found in due) == 10_007
     assert len(due) == 2 * HOUR_SECONDS
 

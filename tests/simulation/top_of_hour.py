@@ -36,26 +36,26 @@ class Load:
         hours: Over how many hours.
         on_the_hour: The part whose schedule is minute 0.
         on_quarters: The part whose schedule is minute 15, 30 or 45; the rest is spread over the hour.
-        jitter_seconds: The jitter of the policy, which spreads each due time.
+        ttl_spread_seconds: By how much the TTLs of the objects differ: each due time is spread over it.
     """
 
     timers: int = 10_000_000
     hours: int = 4
     on_the_hour: float = 0.4
     on_quarters: float = 0.2
-    jitter_seconds: int = 0
+    ttl_spread_seconds: int = 0
 
     def weights(self) -> list[float]:
-        """The part of an hour's timers in each of its seconds; a jitter wraps around to the start."""
+        """The part of an hour's timers in each of its seconds; what the TTLs move past its end is at its start."""
         weights = [(1 - self.on_the_hour - self.on_quarters) / HOUR_SECONDS] * HOUR_SECONDS
         finish = [math.exp(-second / FINISH_SECONDS) for second in range(SPREAD_SECONDS)]
         for minute, part in ((0, self.on_the_hour), *((minute, self.on_quarters / 3) for minute in (15, 30, 45))):
             for second, weight in enumerate(finish):
                 weights[60 * minute + second] += part * weight / sum(finish)
-        if not self.jitter_seconds:
+        if not self.ttl_spread_seconds:
             return weights
         sums = [0.0, *accumulate(weights + weights)]
-        width, end = self.jitter_seconds, 2 * HOUR_SECONDS
+        width, end = self.ttl_spread_seconds, 2 * HOUR_SECONDS
         window = range(HOUR_SECONDS + 1, end + 1)
         return [(sums[last] - sums[last - width]) / width for last in window]
 
@@ -214,7 +214,7 @@ def simulate_each(due: Iterable[dict[Share, int]], per_second: int) -> Counter[i
 ROWS = (
     ("GET and DELETE: 528 a second", 528, Load()),
     ("DELETE only: 850 a second", 850, Load()),
-    ("850 a second, jitter of 45 minutes", 850, Load(jitter_seconds=2_700)),
+    ("850 a second, due times spread over 45 minutes", 850, Load(ttl_spread_seconds=2_700)),
     ("an API server without a limit, `timers` over HTTP: 2,270 a second", 2_270, Load()),
 )
 """What limits the deletions, by the measurements that the page names."""
