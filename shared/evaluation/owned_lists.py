@@ -288,7 +288,7 @@ class OwnedLists(Generic[_T]):
             limit = f"expected the LIST of the owners to end within {LONG_SECONDS_MAX:g} s"
             problem = TryLaterError(f"namespace {namespace or '*'}: {limit}")
         except Exception as error:  # noqa: BLE001 - those who wait raise it
-            problem = error
+            problem = _without_values(error)
         finally:
             del self._queues[namespace]
             for question in queue.waiting:

@@ -101,7 +101,9 @@ async def test_caller_that_is_cancelled_leaves_the_question_to_another_one_with_
     assert (cluster.lists, len(owned._asked), owned._names.total()) == (1, 0, 0)
 
 
-async def test_lists_are_dropped_after_a_defect_of_a_search(owned, monkeypatch):
+@pytest.mark.parametrize(("find", "to_fail", "place"), [(defect, 0, "defect"), (totals, 1, "list_page")])
+async def test_lists_are_dropped_after_a_defect(cluster, owned, monkeypatch, find, to_fail, place):
+    cluster.to_fail = to_fail
     live: weakref.WeakSet[owned_lists.Owned] = weakref.WeakSet()
 
     class Counted(owned_lists.Owned):
@@ -110,12 +112,12 @@ async def test_lists_are_dropped_after_a_defect_of_a_search(owned, monkeypatch):
             live.add(self)
 
     monkeypatch.setattr(owned_lists, "Owned", Counted)
-    with pytest.raises(ValueError, match="defect of a search") as caught:
-        await ask(owned, defect, key="uid/1")
+    with pytest.raises(ValueError, match="defect of a") as caught:
+        await ask(owned, find, key="uid/1")
     await asyncio.sleep(1)
 
     assert not live
-    assert ", in defect" in "".join(caught.value.__notes__)  # its place is still known
+    assert f", in {place}\n" in "".join(caught.value.__notes__)  # its place is still known
 
 
 async def test_defect_of_a_shared_list_ends_all_questions_and_the_next_attempts_ask_again(cluster, owned):
