@@ -21,9 +21,9 @@ from shared.cli.input.options import (
 from shared.cli.input.target import connected, namespace_of, parse_target, split_target
 from shared.cli.journal.entry_text import WORDS, entry_as_json, source_of, why
 from shared.cli.journal.events import FoundEntries, find_entries
-from shared.cli.objects.time_text import describe_time
 from shared.cli.output.messages import inform
 from shared.cli.output.plural import plural
+from shared.cli.output.time_text import describe_time
 from shared.cli.output.width import wrap_labelled
 from shared.cli.usage.findings import find_usage_kind
 from shared.core.ttl.durations import format_duration

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import PolicyInForce, read_in_force
+from shared.cli.deleters.reachable_archives import opened_archives
 from shared.cli.input.command import command
 from shared.cli.input.options import (
     Options,

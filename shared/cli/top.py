@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import PolicyInForce, read_in_force
+from shared.cli.deleters.reachable_archives import opened_archives
 from shared.cli.input.command import command
 from shared.cli.input.options import (
     Options,

@@ -11,13 +11,13 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.documents import count_logs, describe_log_problems, read_chosen
-from shared.cli.archive.reachable import check_reachable
 from shared.cli.archive.source import find_own, open_destination
 from shared.cli.deleters.in_force import PolicyInForce
+from shared.cli.deleters.reachable_archives import check_reachable
 from shared.cli.journal.record import NO_RECORD, DeletionRecord
-from shared.cli.objects.time_text import describe_instant, instant_as_json
 from shared.cli.output.messages import warn
 from shared.cli.output.plural import plural
+from shared.cli.output.time_text import describe_instant, instant_as_json
 from shared.cli.output.width import wrap_labelled
 from shared.core.archive.document import Document
 from shared.core.kinds.rule import KindRule

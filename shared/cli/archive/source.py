@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.cli.archive.reachable import check_reachable
 from shared.cli.deleters.in_force import InForce, NamespaceState, read_in_force, read_states
+from shared.cli.deleters.reachable_archives import check_reachable
 from shared.cli.input.options import (
     CallableT,
     Options,

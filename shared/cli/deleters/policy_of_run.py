@@ -9,8 +9,8 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.connect import own_namespace
 from shared.bootstrap.archives import OpenedArchives
-from shared.cli.archive.reachable import ReachableArchives
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
+from shared.cli.deleters.reachable_archives import ReachableArchives
 from shared.cli.input.options import NONE, Options
 from shared.core.policy.policy import NO_POLICY
 from shared.errors import TtlError

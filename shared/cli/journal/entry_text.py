@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from shared.adapters.kubernetes.journal_reading import JournalEvent
-from shared.cli.objects.time_text import describe_time
 from shared.cli.output.plural import plural
+from shared.cli.output.time_text import describe_time
 from shared.core.values.objects import format_instant
 from shared.ports import JournalAction
 

@@ -15,8 +15,8 @@ from shared.cli.deleters.in_force import InForce
 from shared.cli.deleters.obstacles import Obstacle, ObstacleReason
 from shared.cli.journal.entry_text import WORDS, describe_counted, describe_deleted, entry_as_json
 from shared.cli.journal.events import find_entries_of
-from shared.cli.objects.time_text import describe_time, instant_as_json
 from shared.cli.output.plural import plural
+from shared.cli.output.time_text import describe_time, instant_as_json
 from shared.cli.output.width import wrap_labelled
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Decision, Ignore

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.cli.objects.if_archived import if_archived
-from shared.cli.objects.time_text import describe_instant, instant_as_json
+from shared.cli.output.time_text import describe_instant, instant_as_json
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.decision.decide import Expire
 from shared.core.decision.facts import Facts, Reason

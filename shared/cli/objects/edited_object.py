@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles
+from shared.cli.deleters.reachable_archives import opened_archives
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.object_report import describe_fate, is_ahead

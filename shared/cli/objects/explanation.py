@@ -10,8 +10,8 @@ from shared.cli.objects.deadline_report import PAST, STOP_WORDS, describe_deadli
 from shared.cli.objects.object_report import ExplainContext, describe_reason
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import RelatedFacts
-from shared.cli.objects.time_text import describe_instant, describe_time
 from shared.cli.objects.unread_facts import UnreadFact
+from shared.cli.output.time_text import describe_instant, describe_time
 from shared.cli.output.width import wrap
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.capacity import Counted, QuotaUsage

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from shared.cli.archive.gone import explain_gone
-from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard, find_stops
+from shared.cli.deleters.reachable_archives import opened_archives
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.journal.record import find_last_refusal, find_record

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from shared.cli.objects.time_text import instant_as_json
 from shared.cli.output.tables import make_table
+from shared.cli.output.time_text import instant_as_json
 from shared.cli.planning.due_rows import NAMELESS, TITLES, By, describe_roughly, names_as_json, names_of
 from shared.cli.policies.comparison import Term, plain_term
 from shared.core.decision.decide import find_fate

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from shared.cli.objects.time_text import describe_time, instant_as_json
 from shared.cli.output.plural import plural
 from shared.cli.output.tables import make_table, output_console
+from shared.cli.output.time_text import describe_time, instant_as_json
 from shared.cli.output.width import echo
 from shared.cli.planning.due_rows import (
     NAMELESS,

@@ -12,8 +12,8 @@ from rich.table import Table
 from shared.cli.objects.deadline_report import PAST
 from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import as_json
-from shared.cli.objects.time_text import describe_time
 from shared.cli.output.tables import make_table
+from shared.cli.output.time_text import describe_time
 from shared.cli.policies.comparison import Comparison, Count, Row, Term, source_of
 from shared.cli.policies.policy_warnings import PolicyWarning
 from shared.core.deadlines.decide_stop import Stop, StopDecision

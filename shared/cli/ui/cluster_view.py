@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.state_configmap import ConfigMapState
-from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
+from shared.cli.deleters.reachable_archives import opened_archives
 from shared.cli.input.options import Options
 from shared.cli.journal.events import FoundEntries, find_entries
 from shared.cli.objects.preview import Preview

@@ -14,7 +14,7 @@ from shared.cli.deleters.obstacles import find_stops
 from shared.cli.journal.entry_text import WORDS as JOURNAL_WORDS
 from shared.cli.journal.entry_text import source_of, why
 from shared.cli.objects.object_report import WORDS
-from shared.cli.objects.time_text import instant_as_json
+from shared.cli.output.time_text import instant_as_json
 from shared.cli.planning.due_rows import NAMELESS
 from shared.cli.policies.comparison import Term
 from shared.cli.ui.cluster_view import HIDDEN, ClusterView, UnreadPart
