@@ -6,6 +6,8 @@ from datetime import datetime
 import click
 
 from shared.adapters.clock import SystemClock
+from shared.cli.explanation.explanation_printer import ExplanationPrinter
+from shared.cli.explanation.offline_stream import OfflineStream, read_namespaces
 from shared.cli.input.command import command
 from shared.cli.input.documents import open_file, read_documents, seekable
 from shared.cli.input.options import (
@@ -17,8 +19,6 @@ from shared.cli.input.options import (
     read_policy,
     references_dir_option,
 )
-from shared.cli.objects.explanation_printer import ExplanationPrinter
-from shared.cli.objects.offline_stream import OfflineStream, read_namespaces
 from shared.cli.objects.preview import no_cyclic_collection
 from shared.cli.output.messages import inform, show_count, show_progress
 from shared.core.values.objects import parse_instant
@@ -62,7 +62,7 @@ async def explain(
         return
     if now is not None:
         raise click.UsageError("--now requires -f: for an object of a cluster, the cluster's clock counts")
-    from shared.cli.objects.live_explanation import explain_live  # noqa: PLC0415 - `-f` needs no cluster
+    from shared.cli.explanation.live_explanation import explain_live  # noqa: PLC0415 - `-f` needs no cluster
 
     await explain_live(options, target, output)
 

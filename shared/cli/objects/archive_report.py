@@ -1,18 +1,16 @@
-"""The archive of one object that still exists, as JSON and as lines of text."""
+"""The archive of one object that still exists, as JSON and as text; and the decision as if it stored the object now."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from shared.cli.objects.if_archived import if_archived
 from shared.cli.output.time_text import describe_instant, instant_as_json
 from shared.core.archive.archiving import ArchiveFact, Archiving
-from shared.core.decision.decide import Expire
-from shared.core.decision.facts import Facts, Reason
+from shared.core.decision.decide import NOT_AHEAD, Decision, Expire, Ignore, Reason, find_wait
+from shared.core.decision.facts import Facts
+from shared.core.policy.ruling import add
 from shared.core.ttl.durations import format_duration
-from shared.evaluation.batch import BatchResult
 
-_PROBLEMS_SHOWN = 3
 _TEKTON_RESULTS = "Tekton Results has not marked it as stored"
 
 
@@ -74,43 +72,28 @@ def archive_as_json(facts: Facts) -> dict[str, Any] | None:
     }
 
 
-def describe_unarchived(objects: Sequence[BatchResult]) -> Iterator[str]:
-    """Say how many objects wait for their archive, for each archive, and how many of them are overdue.
-
-    Args:
-        objects: The decisions about each object; the last one counts.
-    """
-    waiting: dict[str, list[BatchResult]] = {}
-    for one in objects:
-        if one.decisions[-1].reason is Reason.NOT_ARCHIVED and (archiving := one.decisions[-1].facts.archiving):
-            waiting.setdefault(archiving.to, []).append(one)
-    for name, of_archive in sorted(waiting.items()):
-        overdue = [one for one in of_archive if _is_overdue(one)]
-        at_once = sum(isinstance(if_archived(one.decisions[-1], one.now), Expire) for one in overdue)
-        yield f"{len(of_archive):,} kept until archive {name} has acknowledged {_them(len(of_archive))}"
-        if at_once:
-            yield describe_archived_first(name, at_once)
-        if later := len(overdue) - at_once:
-            fate = "and deleted when the grace after that ends"
-            yield f"the TTL of {later:,} is over: {_they_are(later)} archived first, {fate}"
-        problems = sorted({one.decisions[-1].facts.problem for one in of_archive} - {""})
-        yield from (f"they may be acknowledged already: {problem}" for problem in problems[:_PROBLEMS_SHOWN])
-
-
 def describe_archived_first(archive: str, count: int) -> str:
     """`2 are archived first, and deleted as soon as archive main has them`."""
-    verb = "is" if count == 1 else "are"
-    return f"{count:,} {verb} archived first, and deleted as soon as archive {archive} has {_them(count)}"
+    verb, them = ("is", "it") if count == 1 else ("are", "them")
+    return f"{count:,} {verb} archived first, and deleted as soon as archive {archive} has {them}"
 
 
-def _is_overdue(one: BatchResult) -> bool:
-    due_at = one.decisions[-1].facts.due_at
-    return due_at is not None and due_at <= one.now
+def if_archived(decision: Decision, now: datetime) -> Decision:
+    """Return when an object that waits for its archive is deleted, if the archive acknowledges it now.
+
+    Args:
+        decision: The decision about the object; each decision without the reason `not-archived` is returned as it is.
+        now: The time of the decision.
+    """
+    facts = decision.facts
+    if decision.reason is not Reason.NOT_ARCHIVED or not isinstance(decision, Ignore) or facts.archiving is None:
+        return decision
+    is_early = Reason.NOT_ARCHIVED in facts.unread  # a limit by count or quota makes it due as soon as it is archived
+    due_at = now if is_early or facts.due_at is None else facts.due_at
+    due_at = max(due_at, add(now, facts.archiving.grace))
+    return find_wait(due_at, facts, now, NOT_AHEAD) or Expire(due_at, Reason.EXPIRED, facts)
 
 
-def _them(count: int) -> str:
-    return "it" if count == 1 else "them"
-
-
-def _they_are(count: int) -> str:
-    return "it is" if count == 1 else "they are"
+def is_archived_first(decision: Decision) -> bool:
+    """Return whether an archive has to acknowledge the object before it is deleted, and has not."""
+    return decision.reason is Reason.NOT_ARCHIVED

@@ -1,19 +1,20 @@
 """The warnings of `plan`, on standard error: what its numbers do not show."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from shared.cli.deleters.in_force import InForce, PolicyInForce
 from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, find_unread_state, looped_until
-from shared.cli.objects.archive_report import describe_unarchived
-from shared.cli.objects.if_archived import if_archived
+from shared.cli.objects.archive_report import describe_archived_first, if_archived
 from shared.cli.objects.own_deletion import find_unarchived_deletions
 from shared.cli.objects.preview import Preview
 from shared.cli.objects.unread_facts import describe_unread
 from shared.cli.output.messages import warn
-from shared.core.decision.decide import Ignore
+from shared.core.decision.decide import Expire, Ignore, Reason
 from shared.core.values.objects import ObjectRef, printable
+from shared.evaluation.batch import BatchResult
 
+_PROBLEMS_SHOWN = 3
 _SHOWN = 5
 """The most objects that a message names."""
 
@@ -67,6 +68,35 @@ def _warn_about_kept(preview: Preview) -> None:
     if preview.saved:
         what = "with a saved TTL and no hold: the TTL has no effect until `kubectl ttl release` puts it back"
         warn(f"{len(preview.saved)} {what}: {_name_some(preview.saved)}")
+
+
+def describe_unarchived(objects: Sequence[BatchResult]) -> Iterator[str]:
+    """Say how many objects wait for their archive, for each archive, and how many of them are overdue.
+
+    Args:
+        objects: The decisions about each object; the last one counts.
+    """
+    waiting: dict[str, list[BatchResult]] = {}
+    for one in objects:
+        if one.decisions[-1].reason is Reason.NOT_ARCHIVED and (archiving := one.decisions[-1].facts.archiving):
+            waiting.setdefault(archiving.to, []).append(one)
+    for name, of_archive in sorted(waiting.items()):
+        overdue = [one for one in of_archive if _is_overdue(one)]
+        at_once = sum(isinstance(if_archived(one.decisions[-1], one.now), Expire) for one in overdue)
+        them = "it" if len(of_archive) == 1 else "them"
+        yield f"{len(of_archive):,} kept until archive {name} has acknowledged {them}"
+        if at_once:
+            yield describe_archived_first(name, at_once)
+        if later := len(overdue) - at_once:
+            they = "it is" if later == 1 else "they are"
+            yield f"the TTL of {later:,} is over: {they} archived first, and deleted when the grace after that ends"
+        problems = sorted({one.decisions[-1].facts.problem for one in of_archive} - {""})
+        yield from (f"they may be acknowledged already: {problem}" for problem in problems[:_PROBLEMS_SHOWN])
+
+
+def _is_overdue(one: BatchResult) -> bool:
+    due_at = one.decisions[-1].facts.due_at
+    return due_at is not None and due_at <= one.now
 
 
 def _name_some(refs: Sequence[ObjectRef]) -> str:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from shared.cli.objects.archive_report import if_archived, is_archived_first
 from shared.cli.objects.deadline_report import PAST
-from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import as_json
 from shared.cli.output.tables import make_table
 from shared.cli.output.time_text import describe_time

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.cli.objects.explanation import as_text
+from shared.cli.explanation.explanation_text import as_text
 from shared.cli.objects.object_report import as_json
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.planning.plan_view import print_plan

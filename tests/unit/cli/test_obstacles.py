@@ -10,7 +10,7 @@ import pytest
 from shared.adapters.config.policy_file import parse_policy
 from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
 from shared.cli.deleters.obstacles import ObstacleReason, find_obstacles, find_stale_guard
-from shared.cli.objects.explanation import as_text
+from shared.cli.explanation.explanation_text import as_text
 from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import find_related

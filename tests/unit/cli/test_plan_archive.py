@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shared.cli.objects.if_archived import if_archived
+from shared.cli.objects.archive_report import if_archived
 from shared.cli.policies.comparison import Comparison, Count, Term
 from shared.cli.policies.comparison_output import show
 from shared.cli.policies.policy_warnings import check_limit

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.objects.explanation import as_text, is_unsure
+from shared.cli.explanation.explanation_text import as_text, is_unsure
 from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import Owner, find_related

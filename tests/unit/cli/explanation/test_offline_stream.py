@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from shared.cli.objects import offline_stream
-from shared.cli.objects.explanation_printer import ExplanationPrinter
+from shared.cli.explanation import offline_stream
+from shared.cli.explanation.explanation_printer import ExplanationPrinter
+from shared.cli.explanation.offline_stream import OfflineStream, find_namespaces, find_offline, read_namespaces
 from shared.cli.objects.object_report import as_json
-from shared.cli.objects.offline_stream import OfflineStream, find_namespaces, find_offline, read_namespaces
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import COMMAND, NOW, ago, namespace
 from tests.unit.cli.test_plan import KINDS, a_job, a_pod, policy_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.cli.objects.explanation import limit_lines
+from shared.cli.explanation.explanation_text import limit_lines
 from shared.core.decision.capacity import Counted, QuotaPressure, QuotaUsage
 from tests.unit.core.ttl.test_precedence import DONE, facts, rules
 

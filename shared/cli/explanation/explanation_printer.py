@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from shared.cli.objects.explanation import as_text
+from shared.cli.explanation.explanation_text import as_text
 from shared.cli.objects.object_report import ExplainContext, as_json
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.output.width import terminal_width

@@ -6,13 +6,13 @@ from shared.cli.archive.gone import explain_gone
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard, find_stops
 from shared.cli.deleters.reachable_archives import opened_archives
+from shared.cli.explanation.explanation_printer import print_explanations
+from shared.cli.explanation.explanation_text import is_unsure
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.journal.record import find_last_refusal, find_record
+from shared.cli.objects.archive_report import if_archived
 from shared.cli.objects.deadline_report import is_stop_ahead
-from shared.cli.objects.explanation import is_unsure
-from shared.cli.objects.explanation_printer import print_explanations
-from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import AbsentObjectError, find_one
 from shared.cli.usage.findings import find_usage_kind
