@@ -29,6 +29,16 @@ from shared.cli.output.width import echo
 from shared.cli.planning.plan_preview import NamedKinds, read_preview
 from shared.cli.planning.plan_view import PlanView, print_plan, rows_as_json, view_of, view_options
 from shared.cli.planning.plan_warnings import warn_about
+from shared.cli.planning.planned_usage import (
+    NOTHING_PLANNED,
+    PlannedUsage,
+    accept_option,
+    accept_plan,
+    check_scope,
+    find_planned,
+    print_planned,
+    warn_about_planned,
+)
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.policy_warnings import (
@@ -39,16 +49,6 @@ from shared.cli.policies.policy_warnings import (
     describe_deadlines,
     describe_owners,
     find_unused,
-)
-from shared.cli.usage.planned import (
-    NOTHING_PLANNED,
-    PlannedUsage,
-    accept_option,
-    accept_plan,
-    check_scope,
-    find_planned,
-    print_planned,
-    warn_about_planned,
 )
 from shared.core.values.objects import printable
 from shared.errors import TtlError

@@ -1,1 +1,1 @@
-"""The output of `plan` for one policy: rows of counts, a legend, a forecast, and the names of due objects."""
+"""The output of `plan`: rows of counts, a legend, a forecast, the names of due objects, unused ones, and warnings."""

@@ -2,10 +2,10 @@
 
 import pytest
 
+from shared.cli.planning.planned_usage import PlannedUsage
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.policy_warnings import check_limit
 from shared.cli.usage.findings import UsageFinding
-from shared.cli.usage.planned import PlannedUsage
 from shared.core.policy.policy import NO_POLICY
 from shared.core.unused.decide_unused import UnusedContext, decide_unused
 from shared.ports import Target
