@@ -11,8 +11,8 @@ from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import Reference, TargetKind
-from shared.core.unused.decide_unused import UnusedContext
-from shared.core.unused.field_writes import (
+from shared.core.usage.decide_unused import UnusedContext
+from shared.core.usage.field_writes import (
     ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
     MARK_MANAGER,
@@ -22,7 +22,7 @@ from shared.core.unused.field_writes import (
     USED_AT,
     hash_foreign_writes,
 )
-from shared.core.unused.passes import Observation, Pass
+from shared.core.usage.passes import Observation, Pass
 from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, ObjectRef, format_instant, parse_instant
 from tests.builders import LONG_AGO, NOW, ago, annotated, having, namespace, shipped_kinds
 

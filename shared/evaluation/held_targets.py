@@ -13,7 +13,7 @@ from typing import Protocol
 
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import TargetNames, name_targets
-from shared.core.unused.generations import Generations
+from shared.core.usage.generations import Generations
 from shared.core.values.objects import ref_of
 from shared.errors import PermanentError
 from shared.ports import ListableKinds, Target, TargetPage, Unreadable

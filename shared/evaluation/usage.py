@@ -15,8 +15,8 @@ from shared.core.references.reading import ReferenceReader
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames
-from shared.core.unused.generations import Generations, UsedGenerations
-from shared.core.unused.passes import Observation, Pass
+from shared.core.usage.generations import Generations, UsedGenerations
+from shared.core.usage.passes import Observation, Pass
 from shared.core.values.objects import get_in, get_text
 from shared.errors import TryLaterError, TtlError
 from shared.evaluation.held_targets import HeldTargets

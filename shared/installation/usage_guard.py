@@ -17,7 +17,7 @@ from typing import Any
 from shared.core.kinds.cel_text import SET_BY_SERVER, both, is_same_beside, list_of
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
-from shared.core.unused.field_writes import (
+from shared.core.usage.field_writes import (
     ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
     MARK_MANAGER,
@@ -26,7 +26,7 @@ from shared.core.unused.field_writes import (
     USE_MANAGER,
     USED_AT,
 )
-from shared.core.unused.never_collected import (
+from shared.core.usage.never_collected import (
     ANNOTATIONS_READ,
     CLUSTER_CONFIG_MAPS,
     LABEL_VALUES_READ,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared.core.unused.decide_unused import DeleteUnused, SetMark, decide_unused
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, hash_foreign_writes
-from shared.core.unused.unused_mark import (
+from shared.core.usage.decide_unused import DeleteUnused, SetMark, decide_unused
+from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, hash_foreign_writes
+from shared.core.usage.mark import (
     announcement_patch,
     is_changed_since_mark,
     is_marked,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shared.adapters.config.carrier_files import read_carriers
-from shared.core.unused.unused_mark import announcement_patch, mark_patch, unmark_patch
+from shared.core.usage.mark import announcement_patch, mark_patch, unmark_patch
 from shared.devserver.real_servers import real_server
 from shared.evaluation.usage import UsageReader
 from shared.installation.usage_guard import usage_guards

@@ -9,7 +9,7 @@ import pytest
 from shared.adapters.kubernetes.metadata_only import COPIES
 from shared.core.references.reference import TargetKind
 from shared.core.references.target_names import names_of
-from shared.core.unused.passes import Observation
+from shared.core.usage.passes import Observation
 from shared.core.values.objects import ref_of
 from shared.errors import AbsentKindError, PermanentError
 from shared.evaluation.usage import UsageReader

@@ -12,7 +12,7 @@ from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.policy.unused import USAGE_KINDS
 from shared.core.references.reference import TargetKind
 from shared.core.ttl.edits import release
-from shared.core.unused.hold_unused import hold_unused
+from shared.core.usage.mark import hold_unused
 from shared.core.values.objects import ObjectRef, get_annotations
 from shared.evaluation.usage import UsageReader
 from shared.usecases.hold import write

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
-from shared.core.unused.decide_unused import (
+from shared.core.usage.decide_unused import (
     DeleteUnused,
     Keep,
     RemoveMark,
@@ -17,7 +17,7 @@ from shared.core.unused.decide_unused import (
     WaitUntil,
     decide_unused,
 )
-from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.usage.reasons import UnusedReason as Reason
 from tests.builders import LONG_AGO, NOW, ago
 from tests.properties.strategies import instant_texts, instants, json_values, paths_of, put
 from tests.unused import (

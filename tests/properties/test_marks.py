@@ -13,8 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.core.policy.unused import CONFIG_MAPS
-from shared.core.unused.decide_unused import DeleteUnused, RemoveMark, SetMark, UnusedDecision, decide_unused
-from shared.core.unused.field_writes import (
+from shared.core.usage.decide_unused import DeleteUnused, RemoveMark, SetMark, UnusedDecision, decide_unused
+from shared.core.usage.field_writes import (
     ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
     MARK_MANAGER,
@@ -23,7 +23,7 @@ from shared.core.unused.field_writes import (
     USE_MANAGER,
     hash_foreign_writes,
 )
-from shared.core.unused.unused_mark import announcement_patch, mark_patch, unmark_patch, use_patch
+from shared.core.usage.mark import announcement_patch, mark_patch, unmark_patch, use_patch
 from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_annotations
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.versions import manage

@@ -2,7 +2,7 @@
 
 from shared.adapters.config.carrier_files import read_carriers
 from shared.core.references.field_tree import POD_SPEC_FIELDS
-from shared.core.unused.never_collected import (
+from shared.core.usage.never_collected import (
     ANNOTATIONS_READ,
     CLUSTER_CONFIG_MAPS,
     LABEL_VALUES_READ,
@@ -11,7 +11,7 @@ from shared.core.unused.never_collected import (
     SECRET_TYPES,
     SYSTEM_NAMESPACES,
 )
-from shared.core.unused.unused_reasons import UnusedReason
+from shared.core.usage.reasons import UnusedReason
 from tests.reference.texts import code, fill, members, table
 
 _READERS = {"sidecar": "[k8s-sidecar](#k8s-sidecar)", "azure": "[Azure](#azure-volumes)"}

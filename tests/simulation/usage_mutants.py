@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from shared.core.references.target_names import TargetNames
-from shared.core.unused import collected_namespaces, decide_unused
-from shared.core.unused.decide_unused import UnusedFacts
-from shared.core.unused.passes import Observation, Pass
+from shared.core.usage import collected_namespaces, decide_unused
+from shared.core.usage.decide_unused import UnusedFacts
+from shared.core.usage.passes import Observation, Pass
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.evaluation.usage import UsageFound, UsageReader
 from shared.usecases.unused import deletion, storage

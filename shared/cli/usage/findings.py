@@ -17,10 +17,10 @@ from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
 from shared.core.references.carriers import Carriers
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.references.target_names import names_of
-from shared.core.unused.decide_unused import UnusedContext, UnusedDecision, decide_unused
-from shared.core.unused.passes import Observation
-from shared.core.unused.unused_mark import read_unused_mark
-from shared.core.unused.unused_reasons import UnusedReason
+from shared.core.usage.decide_unused import UnusedContext, UnusedDecision, decide_unused
+from shared.core.usage.mark import read_unused_mark
+from shared.core.usage.passes import Observation
+from shared.core.usage.reasons import UnusedReason
 from shared.core.values.objects import get_text, parse_instant
 from shared.errors import PermanentError
 from shared.evaluation.namespaces import Namespaces

@@ -18,7 +18,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.references.reference import Reference
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX
 from shared.core.ttl.durations import format_duration
-from shared.core.unused.decide_unused import (
+from shared.core.usage.decide_unused import (
     DeleteUnused,
     Keep,
     RecordUse,
@@ -27,8 +27,8 @@ from shared.core.unused.decide_unused import (
     UnusedDecision,
     WaitUntil,
 )
-from shared.core.unused.unused_mark import ANNOTATIONS_BYTES_MAX, find_excess_bytes, is_marked, mark_patch, use_patch
-from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.usage.mark import ANNOTATIONS_BYTES_MAX, find_excess_bytes, is_marked, mark_patch, use_patch
+from shared.core.usage.reasons import UnusedReason as Reason
 from shared.core.values.objects import format_instant, get_text, printable, ref_of
 from shared.evaluation.usage import UsageReader
 

@@ -8,7 +8,7 @@ from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE, PENDING
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.decision.namespaces import ARCHIVE, DEFAULT_DEADLINES, MAX_DEADLINE, UNUSED, Namespace
 from shared.core.ttl.edits import HELD_TTL
-from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USED_AT
+from shared.core.usage.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USED_AT
 from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations
 
 _DURATION = "A duration or `never`"

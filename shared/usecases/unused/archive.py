@@ -16,7 +16,7 @@ from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import USAGE_KINDS
 from shared.core.references.reference import TargetKind
-from shared.core.unused.unused_archive import ArchiveProof, find_unused_archiving
+from shared.core.usage.archive_proof import ArchiveProof, find_unused_archiving
 from shared.core.values.objects import get_text, ref_of
 from shared.errors import ConflictError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck

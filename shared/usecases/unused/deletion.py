@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from shared.core.references.target_names import names_of
-from shared.core.unused.decide_unused import DeleteUnused, RemoveMark, UnusedDecision
-from shared.core.unused.unused_archive import ArchiveProof, find_unarchived
+from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
+from shared.core.usage.decide_unused import DeleteUnused, RemoveMark, UnusedDecision
 from shared.core.values.objects import ref_of
 from shared.errors import ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.usage import NAMESPACES_LISTED_MAX, Target, UsageFound, UsageReader

@@ -12,8 +12,8 @@ from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
-from shared.core.unused.decide_unused import UnusedContext, UnusedDecision, decide_unused
-from shared.core.unused.unused_archive import ArchiveProof
+from shared.core.usage.archive_proof import ArchiveProof
+from shared.core.usage.decide_unused import UnusedContext, UnusedDecision, decide_unused
 from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ForbiddenError, PermanentError
 from shared.evaluation.namespaces import Namespaces

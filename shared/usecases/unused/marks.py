@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.unused.decide_unused import (
+from shared.core.usage.decide_unused import (
     Keep,
     RecordUse,
     RemoveMark,
@@ -13,8 +13,8 @@ from shared.core.unused.decide_unused import (
     UnusedFacts,
     WaitUntil,
 )
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
-from shared.core.unused.unused_mark import (
+from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
+from shared.core.usage.mark import (
     announcement_patch,
     is_announced,
     is_marked,
@@ -23,7 +23,7 @@ from shared.core.unused.unused_mark import (
     unmark_patch,
     use_patch,
 )
-from shared.core.unused.unused_reasons import UnusedReason
+from shared.core.usage.reasons import UnusedReason
 from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.usage import Target

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.core.unused.unused_archive import ArchiveProof, find_unarchived
-from shared.core.unused.unused_reasons import UnusedReason
+from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
+from shared.core.usage.reasons import UnusedReason
 from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError
 from shared.evaluation.usage import Target, UsageFound

@@ -14,9 +14,9 @@ from shared.core.policy.policy import NO_POLICY
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames
-from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USE_MANAGER, USED_AT
-from shared.core.unused.passes import Pass
-from shared.core.unused.unused_mark import use_patch
+from shared.core.usage.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USE_MANAGER, USED_AT
+from shared.core.usage.mark import use_patch
+from shared.core.usage.passes import Pass
 from shared.core.values.objects import ANNOUNCED_LABEL, ObjectRef, format_instant
 from shared.devserver.apiserver import WriteOptions
 from shared.devserver.apiserver.patches import merge_patch

@@ -7,7 +7,7 @@ from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.policy_warnings import check_limit
 from shared.cli.usage.findings import UsageFinding
 from shared.core.policy.policy import NO_POLICY
-from shared.core.unused.decide_unused import UnusedContext, decide_unused
+from shared.core.usage.decide_unused import UnusedContext, decide_unused
 from shared.ports import Target
 from tests.builders import NOW, ago
 from tests.unused import LONG_UNUSED, config_map, kind_of, opted_in, passed, unused_policy

@@ -11,7 +11,7 @@ from shared.core.archive.archiving import Archiving
 from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
-from shared.core.unused.unused_archive import find_unused_archiving
+from shared.core.usage.archive_proof import find_unused_archiving
 from tests.builders import kind_rule, namespace, shipped_kinds
 from tests.unused import unused_policy
 

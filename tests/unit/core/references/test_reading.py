@@ -16,7 +16,7 @@ from shared.core.references.reading import read_references
 from shared.core.references.reference import TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import name_targets, names_of
-from shared.core.unused.never_collected import find_never_collected
+from shared.core.usage.never_collected import find_never_collected
 from tests.builders import FIXTURES
 from tests.references import AZURE, EXISTING, at_path, carrying, names, names_by_rule, problems, read, text_of
 from tests.unused import config_map, secret

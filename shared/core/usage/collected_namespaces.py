@@ -10,7 +10,7 @@ from shared.core.decision.namespaces import Namespace
 from shared.core.policy.matching import Subject
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import is_opted_in
-from shared.core.unused.never_collected import SYSTEM_NAMESPACES
+from shared.core.usage.never_collected import SYSTEM_NAMESPACES
 
 
 def collected_by(policy_rules: Iterable[PolicyRule]) -> Callable[[Namespace], bool]:

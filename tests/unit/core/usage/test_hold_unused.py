@@ -3,8 +3,8 @@
 import pytest
 
 from shared.core.policy.unused import CONFIG_MAPS
-from shared.core.unused.field_writes import UNUSED_HASH, UNUSED_SINCE
-from shared.core.unused.hold_unused import hold_unused
+from shared.core.usage.field_writes import UNUSED_HASH, UNUSED_SINCE
+from shared.core.usage.mark import hold_unused
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from tests.builders import ago, annotated, having
 from tests.unused import DAY, config_map

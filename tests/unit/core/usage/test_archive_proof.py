@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from shared.core.archive.archiving import ArchiveFact
-from shared.core.unused.unused_archive import ArchiveProof, find_unarchived
+from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
 from tests.builders import NOW, ago
 from tests.unused import archived_policy, config_map
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.unused.generations import Generations, UsedGenerations
+from shared.core.usage.generations import Generations, UsedGenerations
 from shared.core.values.objects import format_instant
 from tests.builders import LONG_AGO, NOW, ago
 from tests.unused import config_map, having_use

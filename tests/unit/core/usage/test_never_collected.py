@@ -7,15 +7,15 @@ never_collected.py left out.
 import pytest
 
 from shared.adapters.kubernetes.creation import FIELD_MANAGER
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, UnknownChangeError
-from shared.core.unused.never_collected import (
+from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, UnknownChangeError
+from shared.core.usage.never_collected import (
     ANNOTATIONS_READ,
     LABELS_READ,
     NAME_READERS,
     NAMES_READ,
     find_never_collected,
 )
-from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.usage.reasons import UnusedReason as Reason
 from shared.safeguards.state_schema import NAME
 from tests.builders import LONG_AGO, having, without
 from tests.unused import config_map, secret, written

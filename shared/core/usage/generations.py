@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from shared.core.unused.unused_mark import read_used_at
+from shared.core.usage.mark import read_used_at
 from shared.core.values.objects import ANNOUNCED_LABEL, get_in, get_text, parse_instant
 
 GAP = timedelta(minutes=1)

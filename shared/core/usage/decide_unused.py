@@ -24,11 +24,11 @@ from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import UnreadableRuleError, add, find_unused_rule
 from shared.core.policy.unused import is_opted_in
 from shared.core.references.reference import Reference
-from shared.core.unused.field_writes import UnattestedError, UnknownChangeError, check_readable, hash_foreign_writes
-from shared.core.unused.never_collected import find_never_collected
-from shared.core.unused.passes import Observation, is_confirmed
-from shared.core.unused.unused_mark import is_changed_since_mark, is_marked, read_unused_mark, read_used_at
-from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.usage.field_writes import UnattestedError, UnknownChangeError, check_readable, hash_foreign_writes
+from shared.core.usage.mark import is_changed_since_mark, is_marked, read_unused_mark, read_used_at
+from shared.core.usage.never_collected import find_never_collected
+from shared.core.usage.passes import Observation, is_confirmed
+from shared.core.usage.reasons import UnusedReason as Reason
 from shared.core.values.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
 
 

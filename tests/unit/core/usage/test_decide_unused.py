@@ -6,11 +6,11 @@ Mutants that these tests were tried with; each makes at least one test fail:
   `<=`; `is_confirmed` from the mark on; audit ignored; a change ignored
 - passes.py: one pass is enough; passes before the end of the TTL count; overlapping passes count; other carriers count;
   older versions count; a pass without versions is complete
-- unused_mark.py: the second of the mark is no change; a mark before the creation counts; no slack; the TTL counts from
+- mark.py: the second of the mark is no change; a mark before the creation counts; no slack; the TTL counts from
   the value of the mark
 - field_writes.py: any manager, operation or subresource attests a mark; one annotation is enough; the hash without each
   part of an entry; own fields count; other fields of our manager do not count
-- unused_mark.py, passes.py, reference.py: a record that our field manager did not write counts; so does one that is
+- mark.py, passes.py, reference.py: a record that our field manager did not write counts; so does one that is
   older than the object; a mention, a pattern, another namespace or a pass that is not complete proves a use
 - policy/unused.py: a glob names the namespace; the annotation `false` is ignored
 One survives, because `changed` covers it: a mark in the second of the creation does not count.
@@ -26,7 +26,7 @@ from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import ANY
 from shared.core.references.selectors import Requires, Selector
-from shared.core.unused.decide_unused import (
+from shared.core.usage.decide_unused import (
     DeleteUnused,
     Keep,
     RecordUse,
@@ -36,8 +36,8 @@ from shared.core.unused.decide_unused import (
     WaitUntil,
     decide_unused,
 )
-from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, ATTESTED_SLACK, MARK_MANAGER, hash_foreign_writes
-from shared.core.unused.unused_reasons import UnusedReason as Reason
+from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, ATTESTED_SLACK, MARK_MANAGER, hash_foreign_writes
+from shared.core.usage.reasons import UnusedReason as Reason
 from shared.core.values.objects import format_instant
 from tests.builders import LONG_AGO, NOW, ago, annotated, copied, having, later, namespace, without
 from tests.unused import (
