@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shared.usecases.deadletter import DeadLetters
     from shared.usecases.handler import Handled, Handler, Procedure
     from shared.usecases.sweep import Sweep
-    from shared.usecases.usage import Usage
+    from shared.usecases.usage.tick import Usage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from shared.evaluation.usage import UsageReader
-from shared.usecases.unused.archive import UsageArchive
-from shared.usecases.unused.handler import UsageHandler
-from shared.usecases.usage import Usage
+from shared.usecases.usage.archive import UsageArchive
+from shared.usecases.usage.handler import UsageHandler
+from shared.usecases.usage.tick import Usage
 
 if TYPE_CHECKING:
     from shared.bootstrap.process import Process

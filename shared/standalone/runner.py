@@ -26,7 +26,7 @@ from shared.source.watches import KindWatches
 from shared.standalone.broker import LocalBroker
 from shared.standalone.delivery import ReportedDeadLetters, subscribers_of
 from shared.standalone.triggers import read_triggers
-from shared.usecases.unused.handler import has_unused_rule
+from shared.usecases.usage.handler import has_unused_rule
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"

@@ -15,7 +15,7 @@ from shared.core.values.objects import ANNOUNCED_LABEL
 from shared.installation.usage_guard import usage_guards
 from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE
 from shared.standalone.triggers import read_triggers
-from shared.usecases.usage import TICK_SECONDS_MAX
+from shared.usecases.usage.tick import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
 from tests.manifests.test_kinds import environment, mounts
 from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, rights_of, rules_of

@@ -10,11 +10,11 @@ from shared.core.usage.decide_unused import UnusedFacts
 from shared.core.usage.passes import Observation, Pass
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.evaluation.usage import UsageFound, UsageReader
-from shared.usecases.unused import deletion, storage
-from shared.usecases.unused.deletion import UsageDeletion
-from shared.usecases.unused.handler import UsageHandler
-from shared.usecases.unused.marks import UsageMarks
-from shared.usecases.unused.storage import UsageStorage
+from shared.usecases.usage import deletion, storage
+from shared.usecases.usage.deletion import UsageDeletion
+from shared.usecases.usage.handler import UsageHandler
+from shared.usecases.usage.marks import UsageMarks
+from shared.usecases.usage.storage import UsageStorage
 from tests.simulation.usage_world import UsageMutant, UsageSimCluster
 
 _look, _find_carriers = UsageReader.look, UsageReader.find_carriers

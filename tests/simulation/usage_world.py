@@ -22,8 +22,8 @@ from shared.devserver.apiserver.versions import copied
 from shared.errors import TtlError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage import UsageReader
-from shared.usecases.unused.handler import UsageHandler
-from shared.usecases.usage import Usage
+from shared.usecases.usage.handler import UsageHandler
+from shared.usecases.usage.tick import Usage
 from tests.builders import NOW
 from tests.fakes import FakePublisher, FakeTelemetry, ReadClock
 from tests.references import shipped_carriers

@@ -28,9 +28,9 @@ from shared.ports import ListableKinds, TargetPage
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import BrakeStop, with_stop
-from shared.usecases.unused.handler import UsageHandler
-from shared.usecases.unused.refusals import PATCH_REFUSALS_MAX
-from shared.usecases.usage import Usage
+from shared.usecases.usage.handler import UsageHandler
+from shared.usecases.usage.refusals import PATCH_REFUSALS_MAX
+from shared.usecases.usage.tick import Usage
 from tests.builders import NOW, namespace
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
 from tests.unused import (
@@ -691,7 +691,7 @@ async def test_object_that_is_gone_is_no_error(bench):
 async def test_finding_of_an_older_pass_is_not_used_for_long(bench, monkeypatch):
     """A DELETE that would be sent too long after the second pass needs another one."""
     bench.put(due("a"), due("b"))
-    monkeypatch.setattr("shared.usecases.unused.deletion.CONFIRMED_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("shared.usecases.usage.deletion.CONFIRMED_SECONDS_MAX", 0.05)
     slow = bench.cluster.delete
 
     async def delete(rule, obj, **options):
@@ -722,8 +722,8 @@ async def test_budget_spreads_the_deletions_over_several_passes():
 
 
 async def test_tick_whose_time_is_over_leaves_the_rest_to_the_next_tick(monkeypatch):
-    monkeypatch.setattr("shared.usecases.usage.TICK_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("shared.usecases.usage.DELETION_SECONDS_MIN", 0.5)
+    monkeypatch.setattr("shared.usecases.usage.tick.TICK_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("shared.usecases.usage.tick.DELETION_SECONDS_MIN", 0.5)
     bench = Bench(limits=Limits(everywhere=Rate(per_second=1, burst=1)))
     bench.put(due("a"), due("b"))
     await bench.tick()
@@ -750,8 +750,8 @@ async def test_one_pass_confirms_the_objects_of_several_namespaces_the_oldest_fi
 
 async def test_tick_whose_time_is_over_makes_no_other_pass(bench, monkeypatch):
     """What is left is deleted by the next tick."""
-    monkeypatch.setattr("shared.usecases.usage.TICK_SECONDS_MAX", 0.0)
-    monkeypatch.setattr("shared.usecases.usage.DELETION_SECONDS_MIN", 0.05)
+    monkeypatch.setattr("shared.usecases.usage.tick.TICK_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("shared.usecases.usage.tick.DELETION_SECONDS_MIN", 0.05)
     put_namespaces(bench, 25)
 
     async def wait(names):

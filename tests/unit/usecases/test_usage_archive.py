@@ -14,8 +14,8 @@ from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
 from shared.usecases.archives.writer import ArchiveWriter
-from shared.usecases.unused.archive import UsageArchive
-from shared.usecases.usage import Usage
+from shared.usecases.usage.archive import UsageArchive
+from shared.usecases.usage.tick import Usage
 from tests.archives import FakeArchive, FakeArchives
 from tests.builders import shipped_kinds
 from tests.unit.usecases.test_usage import HOUR, Bench, announced, due

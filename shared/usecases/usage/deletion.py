@@ -24,9 +24,9 @@ from shared.ports import EventReason, HandlingReason, Publisher, Verdict
 from shared.safeguards.safeguards import Delayed, Denied
 from shared.usecases.counted_writes import ask_safeguards, delete_counted
 from shared.usecases.expire_reports import list_finalizers
-from shared.usecases.unused.handler import UsageHandler, rule_of
-from shared.usecases.unused.marks import UsageMarks
-from shared.usecases.unused.storage import UsageStorage
+from shared.usecases.usage.handler import UsageHandler, rule_of
+from shared.usecases.usage.marks import UsageMarks
+from shared.usecases.usage.storage import UsageStorage
 
 CONFIRMED_SECONDS_MAX = 2.0
 """How old the end of a second pass may be when a DELETE is sent; then the pass is made again."""

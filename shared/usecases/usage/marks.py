@@ -28,7 +28,7 @@ from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.usage import Target
 from shared.ports import EventReason, Verdict
-from shared.usecases.unused.handler import UsageHandler
+from shared.usecases.usage.handler import UsageHandler
 
 NOTICE = timedelta(minutes=5)
 """The least time between the announcement of a deletion and the DELETE, unless the interval of the ticks is shorter."""

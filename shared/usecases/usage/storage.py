@@ -10,7 +10,7 @@ from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError
 from shared.evaluation.usage import Target, UsageFound
 from shared.ports import EventReason, HandlingReason, Verdict
-from shared.usecases.unused.handler import UsageHandler, archives_unused
+from shared.usecases.usage.handler import UsageHandler, archives_unused
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from shared.evaluation.turns import Turns
 from shared.evaluation.usage import HeldTargets, Target, UsageFound, UsageReader
 from shared.ports import HandlingReason, Publisher, Verdict
 from shared.usecases.impatient import ImpatientPublisher
-from shared.usecases.unused.deletion import UsageDeletion
-from shared.usecases.unused.handler import UsageCounts, UsageHandler, has_unused_rule, now_of
-from shared.usecases.unused.marks import UsageMarks
-from shared.usecases.unused.refusals import UsageRefusals
-from shared.usecases.unused.storage import UsageStorage
+from shared.usecases.usage.deletion import UsageDeletion
+from shared.usecases.usage.handler import UsageCounts, UsageHandler, has_unused_rule, now_of
+from shared.usecases.usage.marks import UsageMarks
+from shared.usecases.usage.refusals import UsageRefusals
+from shared.usecases.usage.storage import UsageStorage
 
 TICK_SECONDS_MAX = 480.0
 """How long one tick deletes: below the delivery time-out of its Trigger. The rest is left to the next tick.

@@ -21,8 +21,8 @@ from shared.evaluation.usage import Target, UsageFound
 from shared.ports import Clock, Cluster, EventLevel, EventReason, Refusal, Report, Telemetry, Verdict
 from shared.safeguards.safeguards import Safeguards
 from shared.usecases.counted_writes import patch_exactly
-from shared.usecases.unused.archive import UsageArchive
-from shared.usecases.unused.refusals import UsageRefusals
+from shared.usecases.usage.archive import UsageArchive
+from shared.usecases.usage.refusals import UsageRefusals
 
 _COUNTED = {
     Verdict.MARKED: "marked",

@@ -1,1 +1,0 @@
-"""The parts of `usage`, which deletes unused Secrets and ConfigMaps."""
