@@ -200,7 +200,7 @@ class Process:
 
     async def usage(self) -> "Usage":
         """Make the use case that deletes unused Secrets and ConfigMaps."""
-        from shared.bootstrap.usage import build_usage
+        from shared.bootstrap.build_usage import build_usage
 
         return await build_usage(self, self._usage_turn)
 

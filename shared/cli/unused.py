@@ -28,7 +28,7 @@ from shared.core.ttl.durations import format_duration
 from shared.core.usage.reasons import NEVER_DELETED
 from shared.core.values.objects import get_text, printable, ref_of
 from shared.errors import TtlError
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 
 _TITLES = ("NAMESPACE", "KIND", "NAME", "AGE", "KEYS", "USED BEFORE", "UNUSED FOR", "DUE", "REASON")
 _NEVER_USED = ("NAMESPACE", "KIND", "NEVER USED", "AGE", "KEYS", "METADATA", "DUE", "REASON")

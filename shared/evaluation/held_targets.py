@@ -26,7 +26,7 @@ class TargetSource(Protocol):
     """Lists Secrets and ConfigMaps: the API server, or what was listed before."""
 
     async def list_targets(self, kind: TargetKind, *, namespace: str = "", continue_token: str = "") -> TargetPage:
-        """See `shared.ports.usage.UsageCluster`."""
+        """See `shared.ports.usage_cluster.UsageCluster`."""
         ...
 
 
@@ -101,7 +101,7 @@ class HeldTargets:
         return name_targets(one for one in self._names if within is None or one[1] in within)
 
     async def list_targets(self, kind: TargetKind, *, namespace: str = "", continue_token: str = "") -> TargetPage:
-        """Return a page again; see `shared.ports.usage.UsageCluster`.
+        """Return a page again; see `shared.ports.usage_cluster.UsageCluster`.
 
         Raises:
             PermanentError: The LIST was refused, or it was of another namespace.

@@ -27,7 +27,7 @@ from shared.ports.timers import (
     TimerPage,
     Timers,
 )
-from shared.ports.usage import ListableKind, ListableKinds, Target, TargetPage, UsageCluster
+from shared.ports.usage_cluster import ListableKind, ListableKinds, Target, TargetPage, UsageCluster
 
 __all__ = [
     "EVERY_TIMER",

@@ -11,7 +11,7 @@ import yaml
 from shared.adapters.config.carrier_files import read_carriers
 from shared.core.usage.mark import announcement_patch, mark_patch, unmark_patch
 from shared.devserver.real_servers import real_server
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 from shared.installation.usage_guard import usage_guards
 from tests.builders import NOW, ROOT
 from tests.contract.guarded import BINDINGS, POLICIES, User, allow_all, connected_as, until

@@ -1,4 +1,4 @@
-"""The methods of `shared.ports.usage.UsageCluster`, and a pass over all carriers."""
+"""The methods of `shared.ports.usage_cluster.UsageCluster`, and a pass over all carriers."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from shared.core.references.target_names import names_of
 from shared.core.usage.passes import Observation
 from shared.core.values.objects import ref_of
 from shared.errors import AbsentKindError, PermanentError
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 from shared.ports import ListableKind
 from tests.references import shipped_carriers
 from tests.store_cluster import StoreCluster

@@ -14,7 +14,7 @@ from shared.core.references.reference import TargetKind
 from shared.core.ttl.edits import release
 from shared.core.usage.mark import hold_unused
 from shared.core.values.objects import ObjectRef, get_annotations
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 from shared.usecases.hold import write
 from tests.references import shipped_carriers
 

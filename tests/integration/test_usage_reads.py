@@ -15,7 +15,7 @@ import pytest
 from shared.adapters.kubernetes.connect import connect
 from shared.devserver.real_servers import RealServer
 from shared.doctor.findings import Level
-from shared.doctor.usage import check_usage
+from shared.doctor.usage_needs import check_usage
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.installation.place import Place
 from tests.integration.conftest import Api, run_command

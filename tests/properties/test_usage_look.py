@@ -12,7 +12,7 @@ from shared.core.references.carriers import Carriers
 from shared.core.references.reference import BOTH
 from shared.core.values.objects import ObjectRef, get_text
 from shared.errors import ForbiddenError, TryLaterError, TtlError
-from shared.evaluation.usage import UsageFound, UsageReader
+from shared.evaluation.usage_reader import UsageFound, UsageReader
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage, Unreadable
 from tests.builders import NOW
 from tests.properties.test_references import CARRIERS, objects

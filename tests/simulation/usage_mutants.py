@@ -9,7 +9,7 @@ from shared.core.usage import collected_namespaces, decide_unused
 from shared.core.usage.decide_unused import UnusedFacts
 from shared.core.usage.passes import Observation, Pass
 from shared.core.values.objects import ANNOTATION_DOMAIN
-from shared.evaluation.usage import UsageFound, UsageReader
+from shared.evaluation.usage_reader import UsageFound, UsageReader
 from shared.usecases.usage import deletion, storage
 from shared.usecases.usage.deletion import UsageDeletion
 from shared.usecases.usage.handler import UsageHandler

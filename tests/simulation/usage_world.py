@@ -21,7 +21,7 @@ from shared.devserver.apiserver.resources import CONFIG_MAPS, CRON_JOBS, NAMESPA
 from shared.devserver.apiserver.versions import copied
 from shared.errors import TtlError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 from shared.usecases.usage.handler import UsageHandler
 from shared.usecases.usage.tick import Usage
 from tests.builders import NOW

@@ -25,7 +25,7 @@ from shared.core.ttl.durations import format_duration
 from shared.core.usage.reasons import UnusedReason as Reason
 from shared.core.values.objects import get_text, printable
 from shared.errors import TtlError
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan
 from shared.safeguards.state_schema import NAME
 

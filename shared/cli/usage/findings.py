@@ -24,7 +24,7 @@ from shared.core.usage.reasons import UnusedReason
 from shared.core.values.objects import get_text, parse_instant
 from shared.errors import PermanentError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.usage import HeldTargets, UsageFound, UsageReader
+from shared.evaluation.usage_reader import HeldTargets, UsageFound, UsageReader
 from shared.ports import Cluster, Target
 
 RULES = {TargetKind.SECRET: SECRETS, TargetKind.CONFIG_MAP: CONFIG_MAPS}

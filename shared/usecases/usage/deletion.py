@@ -18,7 +18,7 @@ from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
 from shared.core.usage.decide_unused import DeleteUnused, RemoveMark, UnusedDecision
 from shared.core.values.objects import ref_of
 from shared.errors import ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.usage import NAMESPACES_LISTED_MAX, Target, UsageFound, UsageReader
+from shared.evaluation.usage_reader import NAMESPACES_LISTED_MAX, Target, UsageFound, UsageReader
 from shared.messages import ObjectDeleted
 from shared.ports import EventReason, HandlingReason, Publisher, Verdict
 from shared.safeguards.safeguards import Delayed, Denied

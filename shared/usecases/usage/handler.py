@@ -17,7 +17,7 @@ from shared.core.usage.decide_unused import UnusedContext, UnusedDecision, decid
 from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ForbiddenError, PermanentError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.usage import Target, UsageFound
+from shared.evaluation.usage_reader import Target, UsageFound
 from shared.ports import Clock, Cluster, EventLevel, EventReason, Refusal, Report, Telemetry, Verdict
 from shared.safeguards.safeguards import Safeguards
 from shared.usecases.counted_writes import patch_exactly

@@ -26,7 +26,7 @@ from shared.core.usage.mark import (
 from shared.core.usage.reasons import UnusedReason
 from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
-from shared.evaluation.usage import Target
+from shared.evaluation.usage_reader import Target
 from shared.ports import EventReason, Verdict
 from shared.usecases.usage.handler import UsageHandler
 

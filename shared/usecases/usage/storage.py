@@ -8,7 +8,7 @@ from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
 from shared.core.usage.reasons import UnusedReason
 from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError
-from shared.evaluation.usage import Target, UsageFound
+from shared.evaluation.usage_reader import Target, UsageFound
 from shared.ports import EventReason, HandlingReason, Verdict
 from shared.usecases.usage.handler import UsageHandler, archives_unused
 

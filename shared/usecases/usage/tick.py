@@ -16,7 +16,7 @@ from shared.core.usage.collected_namespaces import collected_by
 from shared.core.values.objects import get_in, parse_instant, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.turns import Turns
-from shared.evaluation.usage import HeldTargets, Target, UsageFound, UsageReader
+from shared.evaluation.usage_reader import HeldTargets, Target, UsageFound, UsageReader
 from shared.ports import HandlingReason, Publisher, Verdict
 from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.usage.deletion import UsageDeletion

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from shared.doctor.findings import Level
-from shared.doctor.usage import check_usage
+from shared.doctor.usage_needs import check_usage
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage
 from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan

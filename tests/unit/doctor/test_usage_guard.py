@@ -6,7 +6,7 @@ import pytest
 
 from shared.core.policy.policy import NO_POLICY
 from shared.doctor.findings import Level
-from shared.doctor.usage import check_usage_guards
+from shared.doctor.usage_needs import check_usage_guards
 from shared.errors import ForbiddenError
 from shared.installation.usage_guard import usage_guards
 from tests.builders import having, without

@@ -23,7 +23,7 @@ from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.usage import HeldTargets, UsageFound, UsageReader
+from shared.evaluation.usage_reader import HeldTargets, UsageFound, UsageReader
 from shared.ports import ListableKinds, TargetPage
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState

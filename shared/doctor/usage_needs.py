@@ -1,4 +1,4 @@
-"""Check the deletion of unused Secrets and ConfigMaps.
+"""Check what the deletion of unused Secrets and ConfigMaps needs.
 
 The checks are of the guards, if a policy rule has unused objects deleted; of the rights to list all carriers; and of
 the rules of the policy.
@@ -21,7 +21,7 @@ from shared.doctor.server import UPGRADE, list_served
 from shared.doctor.usage_objects import check_object_rights
 from shared.errors import TtlError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 from shared.installation.guard_status import GROUP, PLURALS, GuardState, compare_guard
 from shared.installation.inventory import Inventory, Obj, name_of, read_list
 from shared.installation.mounted import read_installed_carriers

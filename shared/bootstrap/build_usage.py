@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from shared.evaluation.usage import UsageReader
+from shared.evaluation.usage_reader import UsageReader
 from shared.usecases.usage.archive import UsageArchive
 from shared.usecases.usage.handler import UsageHandler
 from shared.usecases.usage.tick import Usage
