@@ -28,7 +28,7 @@ from tests.builders import COMMAND, copied, not_none
 from tests.contract.guarded import BINDINGS, POLICIES, User, allow_all, until
 from tests.guarded_kinds import NAMESPACE
 from tests.required import required_assets
-from tests.unused import context, kind_of, passed, unused_policy
+from tests.usage import context, kind_of, passed, unused_policy
 
 USAGE = f"system:serviceaccount:{NAMESPACE}:usage"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

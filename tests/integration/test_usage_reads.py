@@ -19,7 +19,7 @@ from shared.doctor.usage_needs import check_usage
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.installation.place import Place
 from tests.integration.conftest import Api, run_command
-from tests.unused import unused_policy
+from tests.usage import unused_policy
 
 CONTAINER = {"name": "c", "image": "example.com/x"}
 POD_SPEC = {"restartPolicy": "Never", "containers": [CONTAINER]}

@@ -20,7 +20,7 @@ from shared.core.usage.decide_unused import (
 from shared.core.usage.reasons import UnusedReason as Reason
 from tests.builders import LONG_AGO, NOW, ago
 from tests.properties.strategies import instant_texts, instants, json_values, paths_of, put
-from tests.unused import (
+from tests.usage import (
     LONG_UNUSED,
     VERSIONS,
     config_map,

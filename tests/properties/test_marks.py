@@ -28,7 +28,7 @@ from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, forma
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.versions import manage
 from tests.builders import LONG_AGO, NOW, copied
-from tests.unused import DAY, config_map, context, passed
+from tests.usage import DAY, config_map, context, passed
 
 TTL = timedelta(days=1)
 OURS = (UNUSED_SINCE, UNUSED_HASH, DELETED_AFTER)

@@ -17,7 +17,7 @@ from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage, 
 from tests.builders import NOW
 from tests.properties.test_references import CARRIERS, objects
 from tests.references import EXISTING, NAMES, carrying, shipped_carriers
-from tests.unused import config_map, secret
+from tests.usage import config_map, secret
 
 SPACES = ("ci", "claims", "other")
 TARGETS = [

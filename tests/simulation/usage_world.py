@@ -31,7 +31,7 @@ from tests.simulation.checks import Violation
 from tests.simulation.usage_archives import UsageSimArchive, archiving_policy
 from tests.simulation.virtualloop import VirtualLoop
 from tests.store_cluster import StoreCluster
-from tests.unused import unused_policy
+from tests.usage import unused_policy
 
 INTERVAL, TTL = timedelta(minutes=10), timedelta(hours=1)
 TROUBLED, QUIET = 4 * 3600.0, 3 * 3600.0

@@ -20,7 +20,7 @@ from shared.core.usage.mark import ANNOTATIONS_BYTES_MAX
 from shared.core.usage.reasons import NEVER_DELETED, UnusedReason
 from shared.ports import Target
 from tests.builders import NOW, ago, having
-from tests.unused import config_map, kind_of, opted_in, passed, refer, unused_policy
+from tests.usage import config_map, kind_of, opted_in, passed, refer, unused_policy
 
 POLICY = unused_policy()
 CHOSEN = PolicyInForce(NO_POLICY, why="a test")

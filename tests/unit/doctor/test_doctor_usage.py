@@ -12,7 +12,7 @@ from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, wit
 from shared.safeguards.state_schema import NAME
 from tests.builders import NOW, namespace
 from tests.unit.doctor.test_doctor_guard import PLACE
-from tests.unused import config_map, unused_policy
+from tests.usage import config_map, unused_policy
 
 POLICY = unused_policy(unused={"ttl": "1d", "audit": True})
 FOLDER = "/etc/ttl-after-finished-references"

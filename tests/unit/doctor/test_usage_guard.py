@@ -11,7 +11,7 @@ from shared.errors import ForbiddenError
 from shared.installation.usage_guard import usage_guards
 from tests.builders import having, without
 from tests.unit.doctor.test_doctor_guard import NAMESPACE, PLACE, Server
-from tests.unused import unused_policy
+from tests.usage import unused_policy
 
 MADE = [one.body for one in usage_guards(NAMESPACE)]
 POLICIES, BINDINGS = MADE[::2], MADE[1::2]

@@ -17,7 +17,7 @@ from shared.evaluation.usage_reader import UsageReader
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage, Unreadable
 from tests.builders import NOW
 from tests.references import shipped_carriers
-from tests.unused import config_map
+from tests.usage import config_map
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from shared.standalone.runner import Runner
 from tests.fakes import FakeClock, FakeTelemetry
-from tests.unused import unused_policy
+from tests.usage import unused_policy
 
 pytestmark = pytest.mark.anyio
 

@@ -33,7 +33,7 @@ from shared.usecases.usage.refusals import PATCH_REFUSALS_MAX
 from shared.usecases.usage.tick import Usage
 from tests.builders import NOW, namespace
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
-from tests.unused import (
+from tests.usage import (
     DAY,
     LONG_UNUSED,
     config_map,

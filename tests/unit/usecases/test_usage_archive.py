@@ -19,7 +19,7 @@ from shared.usecases.usage.tick import Usage
 from tests.archives import FakeArchive, FakeArchives
 from tests.builders import shipped_kinds
 from tests.unit.usecases.test_usage import HOUR, Bench, announced, due
-from tests.unused import LONG_UNUSED, archived_policy, config_map, secret, unused_policy
+from tests.usage import LONG_UNUSED, archived_policy, config_map, secret, unused_policy
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from shared.core.policy.policy import NO_POLICY
 from shared.core.usage.decide_unused import UnusedContext, decide_unused
 from shared.ports import Target
 from tests.builders import NOW, ago
-from tests.unused import LONG_UNUSED, config_map, kind_of, opted_in, passed, unused_policy
+from tests.usage import LONG_UNUSED, config_map, kind_of, opted_in, passed, unused_policy
 
 
 def finding(obj, **policy):

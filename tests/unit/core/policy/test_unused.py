@@ -13,7 +13,7 @@ from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
 from shared.core.usage.archive_proof import find_unused_archiving
 from tests.builders import kind_rule, namespace, shipped_kinds
-from tests.unused import unused_policy
+from tests.usage import unused_policy
 
 NEVER = {"unused": {"ttl": "1d", "neverUsed": True}}
 NARROW = "unused.neverUsed: expected match.namespaces.names without a glob, or match.labels with a value"

@@ -19,7 +19,7 @@ from shared.core.references.target_names import name_targets, names_of
 from shared.core.usage.never_collected import find_never_collected
 from tests.builders import FIXTURES
 from tests.references import AZURE, EXISTING, at_path, carrying, names, names_by_rule, problems, read, text_of
-from tests.unused import config_map, secret
+from tests.usage import config_map, secret
 
 OBJECTS = list(yaml.safe_load_all((FIXTURES / "references" / "objects.yaml").read_text()))
 

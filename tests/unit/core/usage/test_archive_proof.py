@@ -8,7 +8,7 @@ import pytest
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
 from tests.builders import NOW, ago
-from tests.unused import archived_policy, config_map
+from tests.usage import archived_policy, config_map
 
 OBJ = config_map()
 POLICY = archived_policy(grace="1h")

@@ -6,7 +6,7 @@ from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY
 from shared.core.usage.collected_namespaces import collected_by
 from tests.builders import namespace
-from tests.unused import unused_policy
+from tests.usage import unused_policy
 
 BY_NAME = unused_policy(match={"kinds": ["configmaps"], "namespaces": {"names": ["ci-*"], "except": ["ci-prod"]}})
 BY_LABEL = unused_policy(match={"kinds": ["secrets"], "namespaces": {"selector": {"matchLabels": {"team": "a"}}}})

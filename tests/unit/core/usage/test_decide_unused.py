@@ -40,7 +40,7 @@ from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, ATTESTED_SLACK,
 from shared.core.usage.reasons import UnusedReason as Reason
 from shared.core.values.objects import format_instant
 from tests.builders import LONG_AGO, NOW, ago, annotated, copied, having, later, namespace, without
-from tests.unused import (
+from tests.usage import (
     DAY,
     LONG_UNUSED,
     POD,

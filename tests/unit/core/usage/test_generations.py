@@ -5,7 +5,7 @@ import pytest
 from shared.core.usage.generations import Generations, UsedGenerations
 from shared.core.values.objects import format_instant
 from tests.builders import LONG_AGO, NOW, ago
-from tests.unused import config_map, having_use
+from tests.usage import config_map, having_use
 
 OLD, SOON, NEW = ago(3600), ago(3541), ago(60)
 

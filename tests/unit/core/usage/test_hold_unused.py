@@ -7,7 +7,7 @@ from shared.core.usage.field_writes import UNUSED_HASH, UNUSED_SINCE
 from shared.core.usage.mark import hold_unused
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from tests.builders import ago, annotated, having
-from tests.unused import DAY, config_map
+from tests.usage import DAY, config_map
 
 
 def test_hold_unused_changes_only_its_annotation():

@@ -18,7 +18,7 @@ from shared.core.usage.never_collected import (
 from shared.core.usage.reasons import UnusedReason as Reason
 from shared.safeguards.state_schema import NAME
 from tests.builders import LONG_AGO, having, without
-from tests.unused import config_map, secret, written
+from tests.usage import config_map, secret, written
 
 OWNER = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1"}]
 LEADER = {"control-plane.alpha.kubernetes.io/leader": '{"holderIdentity": "a"}'}
