@@ -65,11 +65,11 @@ def build(config: ProcessConfig) -> Process:
         return build_audit_reports(await cluster(), config)
 
     async def build_safeguards() -> Safeguards:
-        from shared.adapters.kubernetes import state_configmap as state  # noqa: PLC0415 - loads the HTTP client
+        from shared.bootstrap import safeguards  # noqa: PLC0415 - loads the HTTP client
 
         write_event = functools.partial(events.write_in, config.home_namespace)
-        return state.build_safeguards(
-            state.StateLocation(await cluster(), config.home_namespace, write_event),
+        return safeguards.build_safeguards(
+            safeguards.StateLocation(await cluster(), config.home_namespace, write_event),
             lambda: config.policy().limits,
             Runtime(config.clock, time.monotonic, config.telemetry),
             namespace=config.namespace,

@@ -33,8 +33,7 @@ class InstallationEvents:
     async def write_in(self, namespace: str, reason: str, message: str, level: EventLevel) -> None:
         """Write an Event in a namespace; none if the namespace is empty."""
         if namespace and not self._settings.dry_run:
-            about = ObjectRef(api_version="v1", kind="Namespace", namespace=namespace, name=namespace, uid="")
-            await (await self._connected()).record_event(about, reason, message, level=level)
+            await write_event(await self._connected(), namespace, reason, message, level)
 
     async def write_swept(self, reason: str, message: str, level: EventLevel) -> None:
         """Write an Event about a finished sweep, unless one of the same reason was written just before."""
@@ -42,3 +41,9 @@ class InstallationEvents:
         if now - self._swept_at.get(reason, -math.inf) >= SWEPT_PAUSE_SECONDS:
             self._swept_at[reason] = now
             await self.write(reason, message, level)
+
+
+async def write_event(cluster: Cluster, namespace: str, reason: str, message: str, level: EventLevel) -> None:
+    """Write an Event about the installation in a namespace."""
+    about = ObjectRef(api_version="v1", kind="Namespace", namespace=namespace, name=namespace, uid="")
+    await cluster.record_event(about, reason, message, level=level)

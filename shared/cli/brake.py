@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
-from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli.deleters.brakes import BrakeNamespaces, find_brake_namespaces, find_user
+from shared.cli.deleters.brakes import BrakeNamespaces, find_brake_namespaces, find_user, shared_state
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, namespace_option, reason_option
 from shared.cli.input.target import connected
@@ -16,6 +15,7 @@ from shared.core.values.objects import printable
 from shared.errors import TryLaterError, TtlError
 from shared.installation.defaults import HOME, LEASE, RUN
 from shared.installation.leader import Leader
+from shared.safeguards.brake import start_deletions, stop_deletions
 from shared.safeguards.state_schema import BrakeStop
 
 STOPPED_WITHIN_SECONDS = 5
@@ -39,7 +39,9 @@ async def stop(options: Options, *, reason: str) -> None:
     """
     async with connected(options) as cluster:
         brakes, (user, at) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
-        results = await _attempt(brakes, lambda name: state.stop(cluster, name, BrakeStop(at, reason, user)))
+        results = await _attempt(
+            brakes, lambda name: stop_deletions(*shared_state(cluster, name), BrakeStop(at, reason, user))
+        )
         failed = await _report(cluster, brakes, results)
         for name in brakes.namespaces:
             if name not in failed:
@@ -63,7 +65,7 @@ async def start(options: Options) -> None:
     """Start the deletions that `stop` stopped. The next sweep deletes the objects that became due in the meantime."""
     async with connected(options) as cluster:
         brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
-        results = await _attempt(brakes, lambda name: state.start(cluster, name, by=user))
+        results = await _attempt(brakes, lambda name: start_deletions(*shared_state(cluster, name), by=user))
         failed = await _report(cluster, brakes, results)
     ended = {name: one for name, one in results.items() if isinstance(one, BrakeStop)}
     for name, one in ended.items():

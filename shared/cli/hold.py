@@ -8,8 +8,7 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.state_configmap import read_contents
-from shared.adapters.kubernetes.state_configmap import release as release_breaker
-from shared.cli.deleters.brakes import find_brake_namespaces
+from shared.cli.deleters.brakes import find_brake_namespaces, shared_state
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options, reason_option
 from shared.cli.input.target import connected, split_target
@@ -27,6 +26,7 @@ from shared.core.usage.reasons import UnusedReason
 from shared.core.values.objects import get_annotations, printable
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, RUN
+from shared.safeguards.breaker import release_breaker
 from shared.safeguards.state_schema import StateContents
 from shared.usecases.hold import Written, hold_object
 
@@ -101,7 +101,7 @@ def _usage_kind_of(target: tuple[str, ...]) -> KindRule | None:
 async def _release_breaker(options: Options) -> None:
     async with connected(options) as cluster:
         namespace = options.namespace or await _find_open_breaker(cluster)
-        trip = await release_breaker(cluster, namespace)
+        trip = await release_breaker(*shared_state(cluster, namespace))
     if trip is None:
         raise TtlError(f"no breaker is open in namespace {namespace}; for another namespace, set -n")
     echo(f"the breaker in namespace {namespace} is released; nothing was deleted {trip}")

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from shared.core.archive.identity import KnownArchive, find_known
 from shared.errors import PermanentError, TryLaterError, TtlError
-from shared.ports import Telemetry
+from shared.ports import State, Telemetry
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import UNREAD
-from shared.safeguards.state_schema import ARCHIVES, NAME, StateContents
+from shared.safeguards.state_schema import ARCHIVES, NAME, Data, StateContents, parse_state, with_archive
 
 _DAMAGED = f"ConfigMap {NAME}: {ARCHIVES} is no JSON with an id for each archive: run `kubectl ttl archive adopt`"
 
@@ -93,3 +93,29 @@ def known_archives(contents: StateContents) -> Mapping[str, KnownArchive]:
     if contents.archives is None:
         raise PermanentError(_DAMAGED)
     return contents.archives
+
+
+async def remember_archive(state: State, name: str, known: KnownArchive, *, replaces: bool = False) -> str:
+    """Remember an archive of an installation, for `archive init` and `archive adopt`.
+
+    Args:
+        state: The shared state of the installation.
+        name: The name of the archive in the policy.
+        known: The archive.
+        replaces: Whether it takes the place of another one that is remembered, and of what cannot be read.
+
+    Returns:
+        The id that was remembered before; empty if none was.
+
+    Raises:
+        TtlError: The state cannot be read or written.
+    """
+    before = [""]
+
+    def write(data: Data) -> Data:
+        archives = parse_state(data).archives or {}
+        before[0] = archives[name].id if name in archives else ""
+        return with_archive(data, name, known, replaces=replaces)
+
+    await state.write(write)
+    return before[0]

@@ -12,15 +12,13 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.state_configmap import (
-    ConfigMapState,
-    StateLocation,
-    build_safeguards,
-    count_objects,
-    release,
-)
+from shared.adapters.kubernetes.discovery import count_objects
+from shared.adapters.kubernetes.state_configmap import ConfigMapState
+from shared.bootstrap.safeguards import StateLocation, build_safeguards
+from shared.cli.deleters.brakes import shared_state
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.ports import EventReason
+from shared.safeguards.breaker import release_breaker
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import CACHED_SECONDS, Runtime
@@ -137,8 +135,8 @@ async def test_breaker_tripped_by_one_process_stops_the_other_until_a_release(ap
     restarted = await start(breaker=BreakerLimits(count=2))
     assert (await restarted.ask(jobs[2])).reason is Safeguard.BREAKER_OPEN
 
-    assert not_none(await release(one.cluster, api.namespace)).by == "expire"
-    assert await release(one.cluster, api.namespace) is None
+    assert not_none(await release_breaker(*shared_state(one.cluster, api.namespace))).by == "expire"
+    assert await release_breaker(*shared_state(one.cluster, api.namespace)) is None
     events = (await api.get(api.path("events"))).body["items"]
     assert [(event["reason"], event["type"]) for event in events] == [(EventReason.BREAKER_RELEASED, "Normal")]
     for process in (one, other, restarted):
@@ -172,7 +170,7 @@ async def test_breaker_trips_at_the_sum_of_the_deletions_of_two_processes(api, s
         process.seconds.at += CACHED_SECONDS
         assert (await process.ask(jobs[4])).reason is Safeguard.BREAKER_OPEN
 
-    await release(one.cluster, api.namespace)
+    await release_breaker(*shared_state(one.cluster, api.namespace))
     one.seconds.at += CACHED_SECONDS
     assert await one.ask(jobs[4]) is None
     assert await (await start(breaker=limits)).ask(jobs[5]) is None

@@ -15,9 +15,11 @@ from urllib.parse import quote, urlencode
 
 from shared.adapters.kubernetes.api_groups import Aggregation, ApiGroup, Ask, read_groups
 from shared.adapters.kubernetes.bodies import PathKind
+from shared.adapters.kubernetes.metadata_only import METADATA_LIST
 from shared.adapters.kubernetes.requests import Answer, ApiServer
 from shared.adapters.kubernetes.transport import Transport
 from shared.core.kinds.rule import KindRule
+from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.core.values.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TtlError
 
@@ -238,3 +240,24 @@ def object_path(rule: PathKind, namespace: str, name: str, query: Mapping[str, s
         raise PermanentError(f"{expected}, got {excerpt(namespace)} and {excerpt(name)}")
     path = f"{resource_path(rule, namespace)}/{quote(name, safe='')}"
     return f"{path}{'?' if query else ''}{urlencode(query or {})}"
+
+
+async def count_objects(server: ApiServer, rule: KindRule, namespace: str = "") -> int:
+    """Count the objects of a kind without listing them.
+
+    Args:
+        server: The API server.
+        rule: The kind.
+        namespace: The only namespace to count in; empty for all.
+
+    Raises:
+        TryLaterError: The API server is overloaded or unreachable.
+        PermanentError: This process may not list the objects, or the API server does not return their number.
+    """
+    path = resource_path(rule, namespace, {"limit": "1"})
+    answer = await server.request("GET", path, accept=f"{METADATA_LIST},application/json")
+    body = answer.body if answer else {}
+    remaining = get_in(body, "metadata.remainingItemCount")
+    if remaining is None and get_text(body, "metadata.continue"):
+        raise PermanentError(f"cannot count {rule.plural}: the API server returned no remainingItemCount")
+    return len(list(list_mappings(body, "items"))) + (remaining if isinstance(remaining, int) else 0)

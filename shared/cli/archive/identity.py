@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.kubernetes import state_configmap as state
+from shared.adapters.kubernetes.state_configmap import ConfigMapState
 from shared.cli.archive.source import NamedArchive, archive_option, archive_policy_option, find_archive, open_named
 from shared.cli.deleters.in_force import InForce, read_in_force
 from shared.cli.input.command import command
@@ -21,6 +21,7 @@ from shared.errors import TtlError
 from shared.evaluation.archive_identity import new_id
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.installation.defaults import HOME, RUN
+from shared.safeguards.archive_ids import remember_archive
 
 if TYPE_CHECKING:  # the clients of the stores take long to load
     from shared.adapters.archive.archive import StoreArchive
@@ -58,7 +59,7 @@ async def init(options: Options) -> None:
         known = KnownArchive(marker.id, archive.location)
         force = await read_in_force(cluster, options)
         for namespace in _namespaces(options, force, named.name):
-            remembered = await state.remember_archive(cluster, namespace, named.name, known)
+            remembered = await remember_archive(ConfigMapState(cluster, namespace), named.name, known)
             if remembered and remembered != marker.id:
                 raise TtlError(
                     f"namespace {namespace}: archive {named.name} is {printable(remembered)}, and stays it: to use "
@@ -96,7 +97,7 @@ async def adopt(options: Options, *, yes: bool) -> None:
         echo(_describe(named.name, archive, marker))
         known = KnownArchive(marker.id, archive.location)
         for namespace in namespaces:
-            replaced = await state.remember_archive(cluster, namespace, named.name, known, replaces=True)
+            replaced = await remember_archive(ConfigMapState(cluster, namespace), named.name, known, replaces=True)
             was = f" instead of {printable(replaced)}" if replaced not in ("", marker.id) else ""
             echo(f"namespace {namespace}: archive {named.name} is {printable(marker.id)}{was}")
 

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.state_configmap import ConfigMapState, read_contents
+from shared.bootstrap.installation_events import write_event
 from shared.cli.input.options import home_namespace
 from shared.core.values.objects import get_text
 from shared.errors import ForbiddenError, TtlError
 from shared.installation.defaults import LEASE, RUN
 from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
+from shared.ports import WriteEvent
 from shared.safeguards.state_schema import NAME
 
 BRAKE_READ_SECONDS_MAX = 2.0
@@ -46,7 +49,7 @@ async def find_stop(cluster: KubernetesCluster, namespace: str, *, is_dry_run: b
         TtlError: The brake may not be read, so `stop` could not stop this process. A dry run needs no brake.
     """
     try:
-        stopped = (await state.read_contents(cluster, namespace)).stop
+        stopped = (await read_contents(cluster, namespace)).stop
     except ForbiddenError as error:
         if is_dry_run:
             return ""
@@ -57,6 +60,11 @@ async def find_stop(cluster: KubernetesCluster, namespace: str, *, is_dry_run: b
     if stopped is None:
         return ""
     return f"deletions are stopped {stopped}; to start deletions again: `kubectl ttl start -n {namespace}`"
+
+
+def shared_state(cluster: KubernetesCluster, namespace: str) -> tuple[ConfigMapState, WriteEvent]:
+    """Return the shared state in a namespace, and what writes Events about it, both with the operator's rights."""
+    return ConfigMapState(cluster, namespace), partial(write_event, cluster, namespace)
 
 
 async def find_brake_namespaces(cluster: KubernetesCluster, named: str) -> BrakeNamespaces:
