@@ -4,9 +4,10 @@ from functools import cache
 from typing import Any
 
 from shared.adapters.config.carrier_files import read_carriers
+from shared.core.references.carrier import Carrier
 from shared.core.references.carriers import Carriers
 from shared.core.references.paths import Many, parse_path
-from shared.core.references.reading import ReferenceReader, read_references
+from shared.core.references.reading import ReferenceReader, read_each_reference
 from shared.core.references.reference import BOTH, Reference
 from shared.core.references.target_names import TargetNames, name_targets
 
@@ -58,7 +59,12 @@ def carrying(api_version: str, kind: str, *parts: tuple[str, Any], namespace: st
 
 def read(obj: Any, names: TargetNames = EXISTING) -> tuple[Reference, ...]:
     """The references of an object to what exists."""
-    return shipped_reader().read(obj, names)
+    return tuple(one for one in shipped_reader().read_each(obj, names) if one is not None)
+
+
+def read_by(carrier: Carrier | None, obj: Any) -> tuple[Reference, ...]:
+    """The references of an object to what exists, by one carrier rule or by none."""
+    return tuple(one for one in read_each_reference(obj, carrier, EXISTING) if one is not None)
 
 
 def names(obj: Any) -> set[str]:
@@ -75,7 +81,7 @@ def names_by_rule(obj: Any) -> set[str]:
     carrier = shipped_carriers().get(obj["apiVersion"], obj["kind"])
     assert carrier is not None
     alone = carrier.model_copy(update={"complete": True})
-    return {text_of(one) for one in read_references(obj, alone, EXISTING) if not one.problem}
+    return {text_of(one) for one in read_by(alone, obj) if not one.problem}
 
 
 def problems(obj: Any) -> set[str]:

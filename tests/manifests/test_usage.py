@@ -10,7 +10,6 @@ from shared.adapters.config.carrier_files import read_carriers
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import TICK
 from shared.core.references.carriers import Carriers
-from shared.core.references.reading import read_references
 from shared.core.values.objects import ANNOUNCED_LABEL
 from shared.installation.usage_guard import usage_guards
 from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE
@@ -19,7 +18,7 @@ from shared.usecases.usage.tick import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
 from tests.manifests.test_kinds import environment, mounts
 from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, rights_of, rules_of
-from tests.references import EXISTING
+from tests.references import read_by
 
 BUILT_IN_GROUPS = (
     "",
@@ -159,6 +158,6 @@ def test_binding_of_the_warning_is_no_reference(kind):
         if one["kind"] == "ValidatingAdmissionPolicyBinding" and one["metadata"]["name"].endswith(kind)
     )
     carrier = read_carriers().get(binding["apiVersion"], binding["kind"])
-    assert read_references(binding, carrier, EXISTING) == ()
+    assert read_by(carrier, binding) == ()
     binding["spec"]["paramRef"]["selector"]["matchLabels"] = {ANNOUNCED_LABEL: "true", "app": "web"}
-    assert read_references(binding, carrier, EXISTING)
+    assert read_by(carrier, binding)

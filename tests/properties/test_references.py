@@ -5,12 +5,11 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.core.references.reading import read_references
 from shared.core.references.reference import ANY, as_pattern, fits
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.selectors import read_selector
 from tests.properties.strategies import any_text, json_values, paths_of, put
-from tests.references import EXISTING, carrying, read, shipped_carriers
+from tests.references import carrying, read, read_by, shipped_carriers
 
 CARRIERS = [one for one in shipped_carriers().carriers if one.refers_to_none is None]
 carriers = st.sampled_from(CARRIERS)
@@ -39,7 +38,7 @@ def found(obj):
 
 @given(json_values, st.none() | carriers)
 def test_reading_accepts_any_json(obj, carrier):
-    assert read_references(obj, carrier, EXISTING) == read_references(copy.deepcopy(obj), carrier, EXISTING)
+    assert read_by(carrier, obj) == read_by(carrier, copy.deepcopy(obj))
 
 
 @given(objects())

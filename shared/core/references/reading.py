@@ -81,10 +81,6 @@ class ReferenceReader:
         self._carriers = carriers
         self._trees: dict[tuple[str, str], FieldNode] = {}
 
-    def read(self, obj: Any, names: TargetNames) -> tuple[Reference, ...]:
-        """The references of an object to these names, each once: see `read_each`."""
-        return tuple(one for one in self.read_each(obj, names) if one is not None)
-
     def read_each(self, obj: Any, names: TargetNames) -> Iterator[Reference | None]:
         """Yield the references of an object to these names, each once.
 
@@ -97,19 +93,14 @@ class ReferenceReader:
         version, kind = get_text(obj, "apiVersion"), get_text(obj, "kind")
         carrier = self._carriers.get(version, kind)
         if carrier is None:
-            return _read_each_reference(obj, None, names)
+            return read_each_reference(obj, None, names)
         tree = self._trees.get((version, kind))
         if tree is None:
             tree = self._trees[version, kind] = plant(carrier)
-        return _read_each_reference(obj, carrier, names, tree=tree)
+        return read_each_reference(obj, carrier, names, tree=tree)
 
 
-def read_references(obj: Any, carrier: Carrier | None, names: TargetNames) -> tuple[Reference, ...]:
-    """The references of an object, each once: see `_read_each_reference`."""
-    return tuple(one for one in _read_each_reference(obj, carrier, names) if one is not None)
-
-
-def _read_each_reference(
+def read_each_reference(
     obj: Any, carrier: Carrier | None, names: TargetNames, *, tree: FieldNode | None = None
 ) -> Iterator[Reference | None]:
     """Yield the references of an object, each once, and None after each part of the work.

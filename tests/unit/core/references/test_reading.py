@@ -12,13 +12,12 @@ import yaml
 
 from shared.core.references.carrier import Carrier
 from shared.core.references.object_limits import TEMPLATES_OF_ONE_MAX
-from shared.core.references.reading import read_references
 from shared.core.references.reference import TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import name_targets, names_of
 from shared.core.usage.never_collected import find_never_collected
 from tests.builders import FIXTURES
-from tests.references import AZURE, EXISTING, at_path, carrying, names, names_by_rule, problems, read, text_of
+from tests.references import AZURE, at_path, carrying, names, names_by_rule, problems, read, read_by, text_of
 from tests.usage import config_map, secret
 
 OBJECTS = list(yaml.safe_load_all((FIXTURES / "references" / "objects.yaml").read_text()))
@@ -140,7 +139,7 @@ def test_certificate_of_an_istio_gateway_is_in_two_secrets():
 
 @pytest.mark.parametrize("obj", [None, [], "Pod", 7, True])
 def test_value_that_is_no_object_may_refer_to_everything(obj):
-    assert {text_of(one) for one in read_references(obj, None, EXISTING)} == {"Secret */*", "ConfigMap */*"}
+    assert {text_of(one) for one in read_by(None, obj)} == {"Secret */*", "ConfigMap */*"}
 
 
 def test_each_pod_spec_of_a_rule_is_read():
@@ -149,7 +148,7 @@ def test_each_pod_spec_of_a_rule_is_read():
     parts = [("spec.one.imagePullSecrets[*].name", "a"), ("spec.two[*].pod.imagePullSecrets[*].name", "b")]
     obj = carrying("example.com/v1", "Gizmo", *parts)
 
-    assert {text_of(one) for one in read_references(obj, carrier, EXISTING)} == {"Secret ci/a", "Secret ci/b"}
+    assert {text_of(one) for one in read_by(carrier, obj)} == {"Secret ci/a", "Secret ci/b"}
 
 
 def test_rule_of_a_user_is_read_like_a_shipped_one():
@@ -158,10 +157,8 @@ def test_rule_of_a_user_is_read_like_a_shipped_one():
     carrier = Carrier.model_validate({**about, "fields": fields, "complete": True})
     obj = carrying("example.com/v1", "Gizmo", ("spec.vault", {"id": "used", "in": "other"}))
 
-    assert [text_of(one) for one in read_references(obj, carrier, EXISTING)] == ["ConfigMap other/used"]
-    assert [text_of(one) for one in read_references(obj | at_path("spec.vault.id", "used"), carrier, EXISTING)] == [
-        "ConfigMap ci/used"
-    ]
+    assert [text_of(one) for one in read_by(carrier, obj)] == ["ConfigMap other/used"]
+    assert [text_of(one) for one in read_by(carrier, obj | at_path("spec.vault.id", "used"))] == ["ConfigMap ci/used"]
 
 
 def pv(**csi):
