@@ -13,9 +13,8 @@ import pytest
 from shared.adapters.archive.open_archive import open_archive
 from shared.core.archive.layout import SUFFIX, log_path, prefix_of
 from shared.errors import AbsentDocumentError, DamagedDocumentError
-from tests.archives import FakeArchive as ScriptedArchive
+from tests.archives import FakeArchive
 from tests.contract.archives import Subject, in_folder, key_of, make, make_document, make_object
-from tests.fakes_archive import FakeArchive, FakeFile
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +34,7 @@ ODD_NAMES = [
 ]
 
 
-@pytest.fixture(params=["folder", "s3", "memory", "fake", "scripted"])
+@pytest.fixture(params=["folder", "s3", "memory", "fake"])
 def subject(request, tmp_path, monkeypatch) -> Subject:
     if request.param == "folder":
         root = tmp_path / "archive"
@@ -57,23 +56,16 @@ def subject(request, tmp_path, monkeypatch) -> Subject:
         return Subject(
             memory, lambda: memory, _write_past(memory), lambda path: bytes(obstore.get(bucket, path).bytes())
         )
-    if request.param == "scripted":
-        scripted = ScriptedArchive(now=lambda: datetime.now(UTC))
-        return Subject(scripted, lambda: scripted, _write_document(scripted), lambda path: scripted.documents[path][0])
     fake = FakeArchive(now=lambda: datetime.now(UTC))
+    return Subject(fake, lambda: fake, _write_document(fake), lambda path: fake.documents[path][0])
+
+
+def _write_document(fake):
+    """The fake keeps documents apart from logs, and has no other files."""
 
     def write(path, data):
-        fake.stored[path] = FakeFile(data, datetime.now(UTC))
-
-    return Subject(fake, lambda: fake, write, lambda path: fake.stored[path].data)
-
-
-def _write_document(scripted):
-    """The fake that unit tests script keeps documents apart from logs, and has no other files."""
-
-    def write(path, data):
-        if path in scripted.documents:
-            scripted.documents[path] = data, datetime.now(UTC)
+        if path in fake.documents:
+            fake.documents[path] = data, datetime.now(UTC)
 
     return write
 
