@@ -67,9 +67,11 @@ def archival(writer: ArchiveWriter) -> Procedure:
     return Procedure(
         purpose=Purpose.ARCHIVE,
         evaluate=_evaluate,
+        due=ToArchive,
         act=act,
         on_kept=keep,
         would=Verdict.WOULD_ARCHIVE,
+        asks_safeguards=False,
         describe=lambda decision: decision.archiving.to,
         reserve=lambda ref: writer.gates.objects.hold(OBJECT_BYTES, ref.namespace),
         refusal=EventReason.NOT_ARCHIVED,

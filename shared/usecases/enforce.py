@@ -92,6 +92,7 @@ async def _stop(handler: Handler, decided: Decided) -> ObjectStopped:
 ENFORCEMENT = Procedure(
     purpose=Purpose.ENFORCE,
     evaluate=_evaluate,
+    due=Stop,
     act=_act,
     would=Verdict.WOULD_STOP,
     find_event=_find_event,

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from shared.core.decision.decide import Decision, Reason, Wait, find_deletion
+from shared.core.decision.decide import Decision, Expire, Reason, Wait, find_deletion
 from shared.core.decision.facts import Facts
 from shared.core.kinds.rule import KindRule
 from shared.evaluation.evaluator import Evaluation
@@ -33,7 +33,7 @@ def _find_event(rule: KindRule, obj: dict[str, Any], decision: Decision, now: da
 
 
 def _add_timers(handler: Handler, decided: Decided, answer: Handled | None) -> Handled | None:
-    """Add the proof to the timer of the object; add the timers of its warning, its archive, and its next decided."""
+    """Add the proof to the timer of the object; add the timers of its warning, its archive, and its next attempt."""
     decision, facts, now = decided.decision, decided.decision.facts, handler.clock.now()
     if isinstance(decision, Wait) and isinstance(answer, TimersSet):
         if handler.proofs:
@@ -74,6 +74,7 @@ def _with_first(timer: Timer, answer: Handled | None) -> TimersSet:
 DELETION = Procedure(
     purpose=Purpose.EXPIRE,
     evaluate=_evaluate,
+    due=Expire,
     act=Handler.delete,
     add_timers=_add_timers,
     would=Verdict.WOULD_DELETE,

@@ -16,6 +16,8 @@ from shared.usecases.next_timers import find_warned_at
 AHEAD_MIN = timedelta(seconds=2)
 """The least time to the due time: the API server's clock has whole seconds, and no warning may follow the deletion."""
 
+_UNSENT = "no warning is sent"
+
 
 @dataclass(frozen=True, slots=True)
 class Warn:
@@ -48,8 +50,8 @@ def decide_warning(decision: Decision, read_at: datetime) -> WarningDecision:
 
 async def _evaluate(handler: Handler, snapshot: Snapshot, rule: KindRule) -> Evaluation[Any]:
     found = (await handler.evaluator.evaluate(snapshot, rule)).decision
-    warning: Any = decide_warning(found, snapshot.read_at)
-    return Evaluation(Ignore(warning.reason, warning.facts) if handler.dry_run else warning)
+    decision: Any = decide_warning(found, snapshot.read_at)
+    return Evaluation(decision)
 
 
 async def _warn(handler: Handler, decided: Decided) -> ObjectWarned | None:
@@ -70,16 +72,19 @@ async def _warn(handler: Handler, decided: Decided) -> ObjectWarned | None:
 
 
 async def _keep(handler: Handler, decided: Decided) -> None:
-    handler.record(Verdict.KEPT, decided.ref, decided.decision.reason, detail="no warning is sent")
+    handler.record(Verdict.KEPT, decided.ref, decided.decision.reason, detail=_UNSENT)
 
 
 # It writes no Events: `expire` reports the same problems when the object is due.
 WARNING = Procedure(
     purpose=Purpose.WARN,
     evaluate=_evaluate,
+    due=Warn,
     act=_warn,
     on_kept=_keep,
     would=Verdict.KEPT,
+    describe=lambda _: _UNSENT,
+    asks_safeguards=False,
     takes_cached=False,
 )
 """Warns of deletions; it writes nothing."""

@@ -125,6 +125,7 @@ class Procedure:
     Attributes:
         purpose: The purpose of the timers.
         evaluate: Reads the facts about an object, and decides by the pure function of this purpose.
+        due: The type of the decision about a due object.
         act: Does with a due object what the purpose is for.
         on_kept: Does with an object that is kept what the purpose is for; None to record the verdict.
         add_timers: Adds timers to what is answered; None to add none.
@@ -142,15 +143,16 @@ class Procedure:
 
     purpose: Purpose
     evaluate: Callable[["Handler", Snapshot, KindRule], Awaitable[Evaluation[Any]]]
+    due: type
     act: Callable[["Handler", Decided], Awaitable[Handled | None]]
     on_kept: Callable[["Handler", Decided], Awaitable[Handled | None]] | None = None
     add_timers: Callable[["Handler", Decided, Handled | None], Handled | None] | None = None
     would: Verdict
+    asks_safeguards: bool
     describe: Callable[[Any], str] = lambda due: str(due.facts.summary())
     find_event: Callable[[KindRule, dict[str, Any], Any, datetime], ObjectEvent | None] = _no_event
     reserve: Callable[[ObjectRef], AbstractAsyncContextManager[Any]] = lambda _: nullcontext()
     refusal: EventReason | None = None
-    asks_safeguards: bool = False
     spreads: bool = False
     takes_cached: bool = True
     takes_proofs: bool = False
@@ -267,7 +269,7 @@ class Handler:
         evaluation = await procedure.evaluate(self, snapshot, rule) if snapshot else None
         # If its children keep the object, a read of the object would not change that, and they are not read twice.
         has_read_children = evaluation is not None and evaluation.decision.reason in CHILD_REASONS
-        if evaluation is None or (isinstance(evaluation.decision, Ignore | Wait) and not has_read_children):
+        if evaluation is None or not (isinstance(evaluation.decision, procedure.due) or has_read_children):
             snapshot = await self.cluster.get(rule, ref)
             evaluation = await procedure.evaluate(self, snapshot, rule) if snapshot else None
         if snapshot is None or evaluation is None or not ref.is_same(snapshot.ref):
@@ -291,7 +293,7 @@ class Handler:
         decided = Decided(rule, snapshot, evaluation, missed_before=missed_before)
         # Only an object that is acted on now needs a permit. If there is none, the sweep sets a timer to retry it; for
         # an object that is spread, such a timer would be too soon.
-        is_due = not isinstance(decided.decision, Ignore | Wait)
+        is_due = isinstance(decided.decision, self.procedure.due)
         if not is_due or self.dry_run or self._find_spread(decided):
             return await self._carry_out(decided)
         async with self._permit(rule, snapshot.ref) as has_waited:
@@ -316,8 +318,10 @@ class Handler:
                 answer = self.timers(_fallen(decided))
             case Wait(until, reason, facts):
                 answer = self._wait(decided, until, reason, facts)
-            case _:
+            case due if isinstance(due, self.procedure.due):
                 answer = await self._carry_out_due(decided)
+            case other:  # fail closed: an unknown decision is none to act
+                raise TypeError(f"{self.procedure.purpose}: expected a {self.procedure.due.__name__}, got {other!r}")
         return self.procedure.add_timers(self, decided, answer) if self.procedure.add_timers else answer
 
     def _wait(self, decided: Decided, until: datetime, reason: str, facts: Facts) -> TimersSet | None:

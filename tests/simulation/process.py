@@ -3,7 +3,6 @@
 import asyncio
 import traceback
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
 
 from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object
@@ -17,6 +16,7 @@ from shared.ports import Publisher, Telemetry
 from shared.safeguards.pace import Pace
 from shared.usecases.enforce import ENFORCEMENT
 from shared.usecases.expire import DELETION
+from shared.usecases.handler import Handler
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
 from tests.fakes import ReadClock
@@ -57,6 +57,7 @@ class Process:
             parts["safeguards"] = SlowRestraints(world)
         self.expiry = mutant.expiry(DELETION, **parts, **self._with_proofs("expire"))
         expiry = mutant.expiry(DELETION, **parts, **self._with_proofs("sweep"), by="sweep")
+        self.enforcement = Handler(ENFORCEMENT, **parts, **self._with_proofs("expire"))
         self.watch_proofs = self._with_proofs("schedule")["proofs"]
         self.sweep = sweep_with(
             expiry, self.publisher, world.interval, concurrency=world.concurrency, make=mutant.sweep
@@ -150,7 +151,7 @@ class Process:
         """No object here has a deadline: a sweep that could not read an object sets its timers of both purposes."""
         timer = parse_message(event, Timer)
         call.uid, call.name = timer.ref.uid, f"{timer.ref.kind}/{timer.ref.namespace}/{timer.ref.name}"
-        return await replace(self.expiry, procedure=ENFORCEMENT).handle(timer)
+        return await self.enforcement.handle(timer)
 
     async def _sweep(self, event: Event, _call: Invocation) -> Message | None:
         return await self.sweep.sweep(parse_sweep(event))

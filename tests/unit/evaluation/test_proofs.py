@@ -12,7 +12,9 @@ from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.proofs import Proofs
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
+from shared.usecases.enforce import ENFORCEMENT
 from shared.usecases.expire import DELETION
+from shared.usecases.forewarning import WARNING
 from shared.usecases.handler import Handler
 from tests.archives import archiving
 from tests.builders import (
@@ -104,6 +106,16 @@ async def test_expire_deletes_a_proven_object_without_reading_it(bench):
     assert await read.fire(timer.model_copy(update={"proof": None})) == ["get", "delete"]
     assert bench.answer == read.answer
     assert isinstance(bench.answer, ObjectDeleted)
+
+
+@pytest.mark.parametrize("procedure", [ENFORCEMENT, WARNING])
+async def test_proof_of_a_deletion_is_none_for_another_purpose(bench, procedure):
+    timer = (await bench.timer()).model_copy(update={"purpose": procedure.purpose})
+    bench.clock.advance(31.0)
+    bench.cluster.calls.clear()
+
+    assert not isinstance(await replace(bench.expiry(), procedure=procedure).handle(timer), ObjectDeleted)
+    assert "get" in [call.verb for call in bench.cluster.calls]
 
 
 async def test_proof_is_small(bench):

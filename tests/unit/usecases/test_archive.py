@@ -333,6 +333,31 @@ class TestArchive:
         assert await bench.store(DONE) is None
         assert bench.telemetry.verdicts() == [("already-gone", "")]
 
+    async def test_dry_run_repairs_nothing_and_has_nothing_archived(self, bench):
+        stored = bench.put()
+        await bench.store(stored)
+        calls = dict(bench.archive.calls)
+        bench.archival = replace(bench.archival, dry_run=True)
+
+        await bench.store(stored, attempts=2)
+        assert bench.archive.calls == calls
+
+        bench.expiry = replace(bench.expiry, dry_run=True)
+        bench.write(stored, 1)
+        bench.clock.advance(86_400)
+        assert await bench.expire(stored) is None
+
+    async def test_wait_for_memory_is_not_part_of_the_attempt(self, bench):
+        gate = ByteGate(OBJECT_BYTES)
+        bench.limit(gate)
+        bench.archival = replace(bench.archival, procedure=replace(bench.archival.procedure, attempt_seconds=0.05))
+        async with gate.hold(OBJECT_BYTES, "other"):
+            storing = asyncio.create_task(bench.store(bench.put()))
+            await asyncio.sleep(0.1)
+            assert bench.archive.calls == {}
+
+        assert isinstance(await storing, ObjectArchived)
+
     async def test_dry_run_stores_nothing(self):
         bench = Bench(dry_run=True)
 

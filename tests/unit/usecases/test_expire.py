@@ -7,12 +7,16 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.timers.limits import LIMITS
+from shared.core.deadlines.decide_stop import Stop
+from shared.core.decision.decide import Reason
+from shared.core.decision.facts import Facts
+from shared.core.decision.finish import Finish
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import Outcome
 from shared.core.values.objects import ref_of
 from shared.core.values.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.messages import ATTEMPTS_COUNTED_MAX, ObjectDeleted, Purpose, Timer, TimersSet
 from shared.standalone.triggers import read_triggers
 from shared.usecases.expire import DELETION
@@ -448,6 +452,17 @@ async def test_expire_counts_failed_attempts_up_to_a_bound(expiry, cluster):
     answer = await expiry.handle(fired().model_copy(update={"attempts": ATTEMPTS_COUNTED_MAX}))
 
     assert answer.timers[0].attempts == ATTEMPTS_COUNTED_MAX
+
+
+async def test_decision_of_another_purpose_deletes_nothing(expiry, cluster):
+    cluster.put(DUE)
+
+    async def stop(*_):
+        return Evaluation(Stop(ago(60), Reason.EXPIRED, Facts(Finish(finished=True))))
+
+    with pytest.raises(TypeError, match="expected a Expire, got Stop"):
+        await replace(expiry, procedure=replace(DELETION, evaluate=stop)).handle(fired())
+    assert cluster.counted()["delete"] == 0
 
 
 async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expiry, cluster):

@@ -180,6 +180,14 @@ async def test_no_warning_follows_the_due_time(at):
     assert await bench.fire(at=at) is None
 
 
+async def test_cached_object_has_no_warning_by_what_it_was():
+    bench = Bench()
+    bench.cluster.remember(bench.cluster.put(DONE))
+    bench.cluster.put(annotated(DONE, hold="the release"))
+    assert await bench.fire() is None
+    assert bench.telemetry.verdicts() == [("kept", "held")]
+
+
 async def test_dry_run_sends_no_warning():
     bench = Bench()
     bench.cluster.put(DONE)
