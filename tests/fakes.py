@@ -20,7 +20,7 @@ from shared.devserver.apiserver import Resource, Store
 from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
 from shared.devserver.apiserver.versions import copied
 from shared.errors import PermanentError
-from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped, Timer, TimerKey
+from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped, Timer
 from shared.ports import EventLevel, JournalResult, Page, Propagation, Refusal, Report, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, kind_rules, namespace
 from tests.store_cluster import PAGE_SIZE, StoreCluster
@@ -266,12 +266,6 @@ class FakeTimers:
         if self.failure:
             raise self.failure
         self.pending |= {(timer.ref.uid, timer.purpose): timer for timer in timers}
-
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        if self.failure:
-            raise self.failure
-        for key in keys:
-            self.pending.pop(key, None)
 
 
 @dataclass

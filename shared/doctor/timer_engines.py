@@ -69,7 +69,7 @@ def check_sqlite(workloads: Sequence[Obj], place: Place) -> Iterator[Finding]:
         number = "any number of" if most[0] is None else str(most[0])
         detail = (
             f"TTL_TIMERS is a file, and {number} Pods of timers may run: expected at most one, since each has a file "
-            "of its own. A timer that is replaced or cancelled in one of them still fires from another"
+            "of its own"
         )
         note = f"after you set {_SCALE}/max-scale of timers to 1, or add components/timers-nats"
         problems.append(fail(_WHAT, detail, place.apply(note)))

@@ -63,7 +63,7 @@ ATTEMPTS_COUNTED_MAX = 1_000
 
 
 class Purpose(StrEnum):
-    """The purpose of a timer; an object has at most one pending timer for each purpose."""
+    """The purpose of a timer; for each, the newest timer of an object counts."""
 
     EXPIRE = "expire"
     """Delete the finished object."""
@@ -144,7 +144,7 @@ class Timer(Message):
 
 
 class TimersSet(Message):
-    """Set timers; each replaces the pending timer of its uid and purpose.
+    """Set timers; each fires at its due time, and an earlier timer of its uid and purpose may fire too.
 
     Published by: schedule, expire, enforce, archive and sweep.
 

@@ -5,33 +5,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from shared.messages import Purpose, Timer, TimerKey
+from shared.messages import Purpose, Timer
 
 TIMERS_OF_ONE_PAGE = 500
 """Timers of one page, unless the caller names another number."""
 
 
 class Timers(Protocol):
-    """Sets and cancels timers."""
+    """Sets timers. A timer is a hint: the function of its purpose reads the object and decides.
+
+    So a timer that arrives twice, at an old due time, or for an object that is gone costs one read.
+    """
 
     async def set(self, timers: Sequence[Timer]) -> None:
-        """Set timers, and return once they are durable; each replaces the pending timer of its uid and purpose.
+        """Set timers, and return once they are durable.
 
-        A delivery of the replaced timer that is in flight may still arrive.
+        After that, the timer of this due time fires. An earlier timer of the same uid and purpose may fire too.
 
         Raises:
             TryLaterError: The timers cannot be stored now; none of them is certain.
             EventError: A timer can never be stored.
-        """
-        ...
-
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        """Cancel timers, and return once that is durable; a key without a pending timer is no error.
-
-        No delivery of a cancelled timer starts afterwards. One that is in flight may still arrive.
-
-        Raises:
-            TryLaterError: The timers cannot be cancelled now; none of them is certain.
         """
         ...
 
@@ -136,12 +129,9 @@ class ConnectedTimers(Protocol):
 class DurableTimers(Timers, PendingTimers, Protocol):
     """A timer engine: it stores timers, and publishes each when it is due.
 
-    Each timer fires at least once after it is due, and never before, even after kill -9. After a failed delivery, the
-    timer is retried with back-off. One target that fails delays no other.
-
-    If the store cannot find a timer by its key (Cloud Tasks), only the process that set a timer can replace or cancel
-    it. Another process, or the same one after a restart, sets the new timer beside the old one. The old one then fires
-    at its old due time, which costs one GET: its function reads the object again and decides.
+    - Each timer fires at least once, and never before its own due time, even after kill -9. If its object is set again
+      with another due time, the newest one fires; an older one may fire too.
+    - After a failed delivery, the timer is retried with back-off. One target that fails delays no other.
     """
 
     async def run(self) -> None:
@@ -180,8 +170,7 @@ class TaskTimers(Protocol):
     async def fire(self, fired: FiredTask) -> None:
         """Publish a timer that its server sent; set it again if it is early, or if it could not be published.
 
-        A timer that this process has replaced or cancelled is dropped. After the return, the server may forget the
-        task.
+        After the return, the server may forget the task.
 
         Raises:
             TryLaterError: The timer could neither be published nor set again: the server must keep the task.

@@ -24,13 +24,11 @@ async def set_timers(
     """
     now = clock.now()
     near = [timer for timer in wanted.timers if timer.due_at - now < horizon]
-    far = [timer for timer in wanted.timers if timer.due_at - now >= horizon]
     if near:
         await timers.set(near)
-    if far:  # a far timer replaces a near one too: the near one is no longer due
-        await timers.cancel([timer.key for timer in far])
-    for timer in far:
-        telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.LEFT_TO_SWEEP, by="timers")
+    for timer in wanted.timers:
+        if timer.due_at - now >= horizon:
+            telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.LEFT_TO_SWEEP, by="timers")
 
 
 async def fire_task(fired: FiredTask, *, timers: Timers) -> None:

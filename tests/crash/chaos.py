@@ -1,8 +1,8 @@
-"""Chaos for a timer engine: random timers, replacements and cancellations, while all around it is killed.
+"""Chaos for a timer engine: random timers, while all around it is killed.
 
     python -m tests.crash.chaos --minutes 1 --engine sqlite --seed 7
 
-The real function `timers` runs in processes of its own. Writers set, replace and cancel timers over HTTP; a target
+The real function `timers` runs in processes of its own. Writers set timers over HTTP, some again; a target
 takes what fires, and sometimes refuses, hangs or is gone. Processes, servers and connections are killed at random. The
 rules are those of `chaos_ledger`. A seed repeats the requests and the faults, not their timing.
 """
@@ -36,9 +36,6 @@ from tests.crash.timers_process import TimersProcess
 WRITERS = 8
 PAUSE_SECONDS = 0.05
 """The mean pause of a writer between two requests: the machine may have other work."""
-
-FAR = timedelta(days=30)
-"""Beyond the horizon of `timers`, so a timer that is due then cancels the pending one."""
 
 ABORTED = 0.02
 """The part of the requests whose connection the writer resets before the answer."""
@@ -146,24 +143,23 @@ class Chaos:
         self.target.answers.set()
 
     async def _write(self, number: int) -> None:
-        """Set timers of ever new objects; replace and cancel some."""
+        """Set timers of ever new objects; set some again."""
         chance = random.Random(f"writer/{number}/{self.seed}")
         async with aiohttp.ClientSession() as session:
             for serial in itertools.count():
                 ref = ObjectRef("batch/v1", chance.choice(_KINDS), f"ns-{number}", "job", f"{number}-{serial}")
                 for step in range(chance.choice((1, 1, 2, 3, 4))):
-                    cancels = step > 0 and chance.random() < 0.4
                     due_at = now() + timedelta(seconds=chance.uniform(-0.1, 2.5), microseconds=step)
-                    timer = Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at + FAR if cancels else due_at)
-                    await self._ask(session, chance, timer, cancels=cancels)
+                    timer = Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at)
+                    await self._ask(session, chance, timer)
                     await asyncio.sleep(chance.expovariate(1 / PAUSE_SECONDS))
 
-    async def _ask(self, session: aiohttp.ClientSession, chance: random.Random, timer: Timer, *, cancels: bool) -> None:
+    async def _ask(self, session: aiohttp.ClientSession, chance: random.Random, timer: Timer) -> None:
         headers, body = to_http(event_of(TimersSet(timers=(timer,)), source="chaos"))
         url = chance.choice(self.processes).url
         seconds = chance.uniform(0.0, 0.01) if chance.random() < ABORTED else 30.0
         uid, due_at = timer.ref.uid, timer.due_at
-        self.ledger.asked(uid, due_at, cancels=cancels)
+        self.ledger.asked(uid, due_at)
         is_acknowledged = False
         try:
             async with asyncio.timeout(seconds), session.post(url, data=body, headers=headers) as answer:
@@ -174,19 +170,19 @@ class Chaos:
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             pass
         except asyncio.CancelledError:
-            self.ledger.unanswered(uid, due_at, cancels=cancels)
+            self.ledger.unanswered(uid, due_at)
             raise
         if is_acknowledged:
-            self.ledger.acknowledged(uid, due_at, now(), cancels=cancels)
+            self.ledger.acknowledged(uid, due_at)
         else:
-            self.ledger.unanswered(uid, due_at, cancels=cancels)
+            self.ledger.unanswered(uid, due_at)
 
 
 @asynccontextmanager
 async def chaos(folder: Path, engine_name: str, seed: int, mutant: str = "") -> AsyncIterator[Chaos]:
     """A run, ready to start; its processes and servers end with the block."""
     async with CHAOS_ENGINES[engine_name](folder) as engine:
-        ledger = ChaosLedger(engine.processes)
+        ledger = ChaosLedger()
         target = Target(ledger, random.Random(f"target/{seed}"))
         async with serving(target) as sink:
             sink_url = f"http://127.0.0.1:{sink.port}/"

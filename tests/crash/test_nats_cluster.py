@@ -1,4 +1,4 @@
-"""Timers in a cluster of three nats-servers whose nodes are killed and stopped: none lost, none early, none cancelled.
+"""Timers in a cluster of three nats-servers whose nodes are killed and stopped: none lost, none early.
 
 TTL_CHAOS_TIMERS sets how many timers are pending. 100000 take some minutes more: the result of such a run is in
 docs/explanation/timers-at-scale.md.
@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -74,7 +73,7 @@ class RecordingTarget(Target):
 
 @dataclass
 class Writer:
-    """Sets and cancels timers, and tells the ledger what was answered."""
+    """Sets timers, and tells the ledger what was answered."""
 
     engine: DurableTimers
     clock: Clock
@@ -82,24 +81,16 @@ class Writer:
 
     async def set(self, timers: list[Timer]) -> bool:
         """Set timers; return whether that was acknowledged."""
-        return await self._ask(timers, self.engine.set(timers), cancels=False)
-
-    async def cancel(self, timer: Timer) -> bool:
-        """Cancel a timer; return whether that was acknowledged."""
-        return await self._ask([timer], self.engine.cancel([timer.key]), cancels=True)
-
-    async def _ask(self, timers: list[Timer], request: Awaitable[None], *, cancels: bool) -> bool:
         for timer in timers:
-            self.ledger.asked(timer.ref.uid, timer.due_at, cancels=cancels)
+            self.ledger.asked(timer.ref.uid, timer.due_at)
         try:
-            await request
+            await self.engine.set(timers)
         except TryLaterError:
             for timer in timers:
-                self.ledger.unanswered(timer.ref.uid, timer.due_at, cancels=cancels)
+                self.ledger.unanswered(timer.ref.uid, timer.due_at)
             return False
-        now = self.clock.now()
         for timer in timers:
-            self.ledger.acknowledged(timer.ref.uid, timer.due_at, now, cancels=cancels)
+            self.ledger.acknowledged(timer.ref.uid, timer.due_at)
         return True
 
 
@@ -135,7 +126,7 @@ async def disturb(servers: list[NatsServer], rest: float) -> None:
 
 async def test_cluster_loses_no_timer_while_its_nodes_die(tmp_path: Path) -> None:
     with nats_cluster(tmp_path) as servers:
-        world, ledger = world_of(*servers, replicas=3), ChaosLedger(processes=2)
+        world, ledger = world_of(*servers, replicas=3), ChaosLedger()
         world.target = RecordingTarget(world.clock, ledger=ledger)
         async with world.running(LIMITS) as engine:
             assert isinstance(engine, NatsTimers)
@@ -176,14 +167,11 @@ async def check(world: World, writer: Writer, servers: list[NatsServer]) -> None
 
 
 async def change(writer: Writer, timers: list[Timer]) -> None:
-    """Replace and cancel some timers meanwhile."""
+    """Set some timers again meanwhile."""
     chosen = random.Random(5)
     for timer in chosen.sample(timers, min(400, TIMERS // 10)):
-        if chosen.random() < 0.5:
-            later = max(timer.due_at, writer.clock.now()) + timedelta(seconds=5)
-            await writer.set([timer.model_copy(update={"due_at": later})])
-        else:
-            await writer.cancel(timer)
+        later = max(timer.due_at, writer.clock.now()) + timedelta(seconds=5)
+        await writer.set([timer.model_copy(update={"due_at": later})])
         await asyncio.sleep(0.05)
 
 

@@ -23,11 +23,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 FILE_BYTES = 4 * 1024**2
 """The size of a file of the server."""
 
-PLAIN, CHANGED = 250, 25
-"""How many timers are set, and how many are replaced and cancelled, until the first file is full."""
+PLAIN, CHANGED = 250, 50
+"""How many timers are set, and how many are replaced, until the first file is full."""
 
 FAR_SECONDS = 20.0
-"""Later than the kills: when the timers that are replaced and cancelled would arrive."""
+"""Later than the kills: when the timers that are replaced would arrive."""
 
 KEY = TimerKey("uid-1", "expire")
 SUBJECTS = subjects_of(STREAM, KEY)
@@ -48,11 +48,9 @@ async def test_no_timer_that_is_gone_arrives_after_a_server_was_killed_twice(nod
         fired: list[str] = []
         while (files / "1.blk").stat().st_size < FILE_BYTES - 400_000:
             replaced = [world.timer(f"replaced-{len(fired)}-{n}", FAR_SECONDS) for n in range(CHANGED)]
-            cancelled = [world.timer(f"cancelled-{len(fired)}-{n}", FAR_SECONDS) for n in range(CHANGED)]
-            await engine.set([*replaced, *cancelled])
+            await engine.set(replaced)
             now = [f"plain-{len(fired)}-{n}" for n in range(PLAIN)] + [one.ref.uid for one in replaced]
             await engine.set([world.timer(uid) for uid in now])
-            await engine.cancel([one.key for one in cancelled])
             await world.arrival(*now, seconds=60)
             fired += now
         waiting = 0
@@ -66,7 +64,7 @@ async def test_no_timer_that_is_gone_arrives_after_a_server_was_killed_twice(nod
         revived = await stored(node) - before
         assert world.clock.now() < far_at, "the machine is too slow for this test to mean anything"
         back = {one.split(".")[2].split("-")[0] for one in revived if ".pending." in one}
-        assert back >= {"replaced", "cancelled"}, "the server brings nothing back: revived.py may be needed no more"
+        assert "replaced" in back, "the server brings nothing back: revived.py may be needed no more"
         await asyncio.sleep(FAR_SECONDS + 2.0)
         assert [one.timer.ref.uid for one in world.target.arrived if one.timer.due_at >= far_at] == []
         assert world.target.count().keys() == {*fired}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash.chaos import chaos
 from tests.crash.chaos_engines import CHAOS_ENGINES
-from tests.crash.chaos_ledger import IN_FLIGHT, ChaosLedger
+from tests.crash.chaos_ledger import ChaosLedger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.realtime, pytest.mark.timeout(300)]
 
@@ -21,10 +21,9 @@ MUTANT_SECONDS = 6.0
 MUTANTS = {
     "drops": {"lost"},
     "early": {"early"},
-    "deaf": {"cancelled"},
-    "stubborn": {"replaced", "lost"},
+    "stubborn": {"lost"},
 }
-"""The rules that each mistake violates, among others: if a dropped timer is a replacement, the first one arrives."""
+"""The rule that each mistake violates, among others."""
 
 DUE = datetime(2026, 3, 14, 15, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -48,13 +47,10 @@ async def test_mutant_under_chaos_is_caught(tmp_path, mutant):
     assert MUTANTS[mutant] <= {rule for rule, found in run.ledger.violations.items() if found}
 
 
-def asked(ledger, due_at, *, cancels=False, at=None):
-    """A request, acknowledged at a time, or without an answer."""
-    ledger.asked("uid", due_at, cancels=cancels)
-    if at is None:
-        ledger.unanswered("uid", due_at, cancels=cancels)
-    else:
-        ledger.acknowledged("uid", due_at, at, cancels=cancels)
+def asked(ledger, due_at, *, answered=True):
+    """A request, acknowledged or without an answer."""
+    ledger.asked("uid", due_at)
+    (ledger.acknowledged if answered else ledger.unanswered)("uid", due_at)
 
 
 def arrived(ledger, due_at, at):
@@ -63,51 +59,24 @@ def arrived(ledger, due_at, at):
 
 
 def test_ledger_reports_an_acknowledged_timer_that_did_not_arrive():
-    ledger = ChaosLedger(1)
-    asked(ledger, DUE, at=DUE - SECOND)
+    ledger = ChaosLedger()
+    asked(ledger, DUE)
     assert ledger.lost() == ["uid"]
     arrived(ledger, DUE, DUE)
     assert ledger.lost() == []
 
 
 def test_ledger_lets_an_unanswered_request_replace_an_acknowledged_one():
-    ledger = ChaosLedger(1)
-    asked(ledger, DUE, at=DUE - SECOND)
-    asked(ledger, DUE + SECOND)
+    ledger = ChaosLedger()
+    asked(ledger, DUE)
+    asked(ledger, DUE + SECOND, answered=False)
     arrived(ledger, DUE + SECOND, DUE + SECOND)
     assert ledger.lost() == []
 
 
 def test_ledger_lets_no_timer_that_arrived_before_stand_for_a_later_one():
-    ledger = ChaosLedger(1)
-    asked(ledger, DUE)
+    ledger = ChaosLedger()
+    asked(ledger, DUE, answered=False)
     arrived(ledger, DUE, DUE)
-    asked(ledger, DUE + SECOND, at=DUE)
+    asked(ledger, DUE + SECOND)
     assert ledger.lost() == ["uid"]
-
-
-def test_ledger_lets_one_delivery_of_each_process_follow_a_cancellation():
-    ledger = ChaosLedger(2)
-    asked(ledger, DUE, at=DUE - SECOND)
-    asked(ledger, DUE + 60 * SECOND, at=DUE + SECOND, cancels=True)
-    for _ in range(2):
-        arrived(ledger, DUE, DUE + 2 * SECOND)
-    assert not any(ledger.violations.values())
-    arrived(ledger, DUE, DUE + 2 * SECOND)
-    assert len(ledger.violations["cancelled"]) == 1
-
-
-def test_ledger_lets_no_delivery_follow_a_cancellation_before_the_timer_was_due():
-    ledger = ChaosLedger(1)
-    asked(ledger, DUE, at=DUE - 2 * SECOND)
-    asked(ledger, DUE + 60 * SECOND, at=DUE - SECOND, cancels=True)
-    arrived(ledger, DUE, DUE)
-    assert len(ledger.violations["cancelled"]) == 1
-
-
-def test_ledger_lets_no_delivery_follow_a_cancellation_long_after_it():
-    ledger = ChaosLedger(1)
-    asked(ledger, DUE, at=DUE - SECOND)
-    asked(ledger, DUE + 60 * SECOND, at=DUE + SECOND, cancels=True)
-    arrived(ledger, DUE, DUE + 2 * SECOND + IN_FLIGHT)
-    assert len(ledger.violations["cancelled"]) == 1

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from shared.bootstrap import timer_engine
-from shared.messages import Message, Timer, TimerKey
+from shared.messages import Message, Timer
 from shared.ports import DurableTimers, Publisher
 
 EARLY = timedelta(seconds=0.5)
@@ -48,15 +48,6 @@ class Early(Dropping):
         await self._engine.set([one.model_copy(update={"due_at": one.due_at - EARLY}) for one in timers])
 
 
-class Deaf(Dropping):
-    """Acknowledges cancellations, and forgets them."""
-
-    set = property(lambda self: self._engine.set)
-
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        pass
-
-
 class Stubborn(Dropping):
     """Acknowledges a second timer of an object, and keeps the first one."""
 
@@ -78,7 +69,7 @@ class Restoring:
         await self._publisher.publish(message.model_copy(update={"due_at": message.due_at + EARLY}))
 
 
-MUTANTS = {"drops": Dropping, "drops-rarely": DroppingRarely, "early": Early, "deaf": Deaf, "stubborn": Stubborn}
+MUTANTS = {"drops": Dropping, "drops-rarely": DroppingRarely, "early": Early, "stubborn": Stubborn}
 
 
 def _build_mutant(settings: Any, clock: Any, publisher: Any) -> Any:

@@ -91,12 +91,6 @@ class MemoryTimers:
             self.store.pending[timer.key] = PendingTimer(next(self.store.rows), timer, fire_at, timer.attempts)
         self._changed.set()
 
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        """See `Timers.cancel`."""
-        self._check_open()
-        for key in keys:
-            self.store.pending.pop(TimerKey(*key), None)
-
     async def pending(self) -> int:
         """See `CountedTimers.pending`."""
         return len(self.store.pending)

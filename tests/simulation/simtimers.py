@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from shared.errors import TryLaterError, TtlError
-from shared.messages import Message, Timer, TimerKey
+from shared.messages import Message, Timer
 from shared.ports import Publisher
 from tests.fakes import ReadClock
 from tests.simulation.memory_timers import MemoryTimers, PendingTimer
@@ -45,16 +45,6 @@ class SimTimers(ForgetfulTimers):
         await super().set(timers)
         for timer in timers:
             self.world.note("timers", f"set {timer.ref} {timer.ref.uid} {timer.due_at:%H:%M:%S.%f}")
-        if unacknowledged:
-            raise TryLaterError("the disk is slow")
-
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        faults = self.world.faults
-        uncancelled, unacknowledged = faults.happens(faults.timer_fault), faults.happens(faults.timer_fault)
-        await asyncio.sleep(faults.latency())
-        if uncancelled:
-            raise TryLaterError("the disk is full")
-        await super().cancel(keys)
         if unacknowledged:
             raise TryLaterError("the disk is slow")
 

@@ -86,8 +86,8 @@ async def ls(
 
     The list is printed while it is read, in the order of the engine. The process that fires the timers may run.
 
-    With --watch, the first word of each line is `pending`, `moved` (set for another time), `retried` or `gone` (fired,
-    or cancelled); with -o json, each line is one object. Each read lists all pending timers: if there are many, set
+    With --watch, the first word of each line is `pending`, `moved` (set for another time), `retried` or `gone`
+    (fired); with -o json, each line is one object. Each read lists all pending timers: if there are many, set
     --due-within.
     """
 

@@ -80,4 +80,4 @@ async def cloudtasks(folder: Path) -> AsyncIterator[World]:
             function.use(engine, clock, publisher)
             return engine
 
-        yield World(build_engine, knows_next_due=False, finds_by_key=False, keeps_order=False)
+        yield World(build_engine, knows_next_due=False, keeps_order=False)

@@ -14,10 +14,9 @@ from shared.adapters.timers.nats import heads as heads_module
 from shared.adapters.timers.nats.acks import AbsentJetStreamError
 from shared.adapters.timers.nats.connection import StreamMessage
 from shared.adapters.timers.nats.engine import NatsTimers
-from shared.adapters.timers.nats.heads import Heads, Standing, cancellation_of
+from shared.adapters.timers.nats.heads import Heads, Standing
 from shared.adapters.timers.nats.records import SCHEDULER_HEADER
-from shared.adapters.timers.nats.subjects import is_cancelled, subjects_of
-from shared.errors import TryLaterError
+from shared.adapters.timers.nats.subjects import subjects_of
 from shared.messages import TimerKey
 from tests.contract.timers.nats_world import STREAM, world_of
 from tests.contract.timers.worlds import QUICK, ShiftedClock, Target, World, until
@@ -104,12 +103,11 @@ async def test_timer_that_waits_is_not_delivered_after_what_replaced_it_has_gone
         world.target.hanging["Job"] = asyncio.Event()
         await engine.set([world.timer("blocker")])
         await until(lambda: world.target.attempts, "the delivery that hangs")
-        await engine.set([world.timer("cancelled"), world.timer("replaced")])
-        await asyncio.sleep(1.0)  # both have fired, and wait for a place
-        await engine.cancel([TimerKey("cancelled", "expire")])
+        await engine.set([world.timer("replaced")])
+        await asyncio.sleep(1.0)  # it has fired, and waits for a place
         replacement = world.timer("replaced", 1.0)
         await engine.set([replacement])
-        await asyncio.sleep(3.0)  # the cancellation and the replacement have fired
+        await asyncio.sleep(3.0)  # the replacement has fired
         world.target.hanging.pop("Job").set()
         await world.arrival("blocker", "replaced")
         await asyncio.sleep(1.0)
@@ -159,38 +157,3 @@ async def test_fired_timer_is_dropped_only_for_what_replaced_it(
 
     connection: Any = Leader()
     assert await Heads(connection, ShiftedClock()).standing(KEY, 7, OWN) is standing
-
-
-class Silent:
-    """A server that has lost its quorum: it knows nothing of a key, and what it gets is never stored."""
-
-    def __init__(self) -> None:
-        self.written: list[str] = []
-
-    async def last(self, _subject: str) -> StreamMessage | None:
-        return None
-
-    async def store(self, subject: str, _body: bytes, _headers: dict[str, str]) -> asyncio.Future[object]:
-        self.written.append(subject)
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        answer.set_exception(TryLaterError("no answer by NATS within 5 s"))
-        return answer
-
-
-async def test_cancel_is_acknowledged_only_by_servers_with_a_quorum() -> None:
-    connection: Any = Silent()
-    with pytest.raises(TryLaterError):
-        await Heads(connection, ShiftedClock()).put([cancellation_of(KEY, NOW)])
-    assert [is_cancelled(subject) for subject in connection.written] == [True]
-
-
-@pytest.mark.parametrize("cancelled", [False, True], ids=["unknown", "cancelled"])
-async def test_cancel_of_a_key_without_a_timer_is_stored(node: NatsServer, world: World, *, cancelled: bool) -> None:
-    async with world.running() as engine:
-        for _ in range(2 if cancelled else 1):
-            await engine.cancel([TimerKey("uid-1", "expire")])
-        client = await nats.connect(node.url)
-        state = (await client.jetstream().stream_info(STREAM)).state
-        await client.close()
-        assert (state.messages, state.last_seq) == (1, 2 if cancelled else 1)
-        assert await engine.pending() == 0

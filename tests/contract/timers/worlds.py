@@ -79,14 +79,12 @@ class World:
     Attributes:
         build: Makes an engine over the store, as a new process does.
         knows_next_due: Whether the engine knows when the next timer fires; else it knows overdue timers only.
-        finds_by_key: Whether a process can replace and cancel what another process has set.
         keeps_order: Whether overdue timers start in the order of their due times.
         resolution: How late the store fires a timer by design.
     """
 
     build: Callable[[ShiftedClock, Publisher, EngineLimits], DurableTimers]
     knows_next_due: bool = True
-    finds_by_key: bool = True
     keeps_order: bool = True
     resolution: timedelta = timedelta()
     clock: ShiftedClock = field(default_factory=ShiftedClock)

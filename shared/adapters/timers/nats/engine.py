@@ -4,8 +4,8 @@ Each timer fires at least once after it is due, and never before; this survives 
 
 - A timer is a message schedule. The servers keep the time, and publish the timer in the stream when it is due. One of
   the processes pulls it, delivers it, and acknowledges it after the delivery.
-- Before a delivery, the process reads its own clock, and asks the leader of the stream whether the timer was replaced
-  or cancelled. Writes of one key exclude each other: `heads.py`.
+- Before a delivery, the process reads its own clock, and asks the leader of the stream whether the timer was replaced.
+  Writes of one key exclude each other: `heads.py`.
 - A failed delivery becomes a new schedule, so a target that is down holds up nothing. A restart hastens no retry.
 """
 
@@ -23,7 +23,7 @@ from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
 from shared.adapters.timers.nats.fired import FiredTimer, Holding
-from shared.adapters.timers.nats.heads import Heads, NewTimer, cancellation_of
+from shared.adapters.timers.nats.heads import Heads, NewTimer
 from shared.adapters.timers.nats.lane import NatsLane
 from shared.adapters.timers.nats.pages import Pages
 from shared.adapters.timers.nats.pull import Pull
@@ -35,7 +35,7 @@ from shared.adapters.timers.nats.stream import START_RETRY_SECONDS, TimerStream
 from shared.adapters.timers.nats.stuck import StuckTimers
 from shared.adapters.timers.nats.subjects import CANCELLED, fired_subjects, subjects_of, token_of
 from shared.errors import TryLaterError, TtlError
-from shared.messages import Timer, TimerKey
+from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE
 
@@ -95,17 +95,6 @@ class NatsTimers:
         last = {timer.key: timer for timer in timers}
         now = self._clock.now()
         new = [NewTimer(subjects_of(self._name, key), body_of(one), fire_at(one, now)) for key, one in last.items()]
-        await self._started()
-        await self._heads.put(new, await self._room.take(new))
-
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        """Cancel timers, and return once the servers stored that.
-
-        Raises:
-            TryLaterError: The timers could not be cancelled now; none of them is certain.
-        """
-        now = self._clock.now()
-        new = [cancellation_of(subjects_of(self._name, key), now) for key in dict.fromkeys(keys)]
         await self._started()
         await self._heads.put(new, await self._room.take(new))
 

@@ -42,7 +42,7 @@ from shared.adapters.timers.sqlite.store import (
     to_us,
 )
 from shared.errors import TryLaterError, TtlError
-from shared.messages import Timer, TimerKey
+from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE
 
@@ -106,16 +106,6 @@ class SqliteTimers:
         stored.add_done_callback(lambda done: self._notice(rows, done))
         if shortage := await asyncio.shield(stored):
             raise TryLaterError(f"the timer file is full: {shortage}", retry_after_seconds=FULL_RETRY_SECONDS)
-
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        """Cancel timers, and return once that is on disk.
-
-        Raises:
-            TryLaterError: The timers could not be cancelled now; assume that none was.
-        """
-        cancelled = self._commits.submit(partial(store.cancel, keys=keys), shrinks=True)
-        cancelled.add_done_callback(lambda done: self._forget(keys, done))
-        await asyncio.shield(cancelled)
 
     async def run(self) -> None:
         """Fire timers until cancelled, then close.
@@ -221,14 +211,6 @@ class SqliteTimers:
             return
         for uid, purpose, _, fire_us, attempts, _ in rows:
             if self._lane(purpose).replace(uid, fire_us, attempts=attempts):
-                self._wake.set()
-
-    def _forget(self, keys: Sequence[TimerKey], cancelled: asyncio.Future[None]) -> None:
-        """Drop cancelled timers that wait in memory; a timer that was set again in the meantime is read again."""
-        if cancelled.cancelled() or cancelled.exception():
-            return
-        for uid, purpose in keys:
-            if purpose in self._lanes and self._lanes[purpose].replace(uid, FOREVER_US):
                 self._wake.set()
 
     def _lane(self, purpose: str) -> Lane:

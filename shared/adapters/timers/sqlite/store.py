@@ -19,7 +19,7 @@ from shared.adapters.timers.stored_extras import find_extras, with_extras
 from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import backoff_seconds
 from shared.errors import EventError
-from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer, TimerKey
+from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer
 from shared.ports import TimerFilter, TimerPage
 
 FOREVER_US = 2**63 - 1
@@ -121,8 +121,8 @@ COLUMNS = "id, uid, purpose, due_us, fire_us, attempts, generation, ref"
 def new_row_ids(db: sqlite3.Connection) -> Iterator[int]:
     """Return numbers for new rows, greater than those of all rows.
 
-    Without a number of ours SQLite would give a new row that of a deleted one. Then a delivery whose timer was
-    cancelled meanwhile would delete or postpone the new timer.
+    Without a number of ours SQLite would give a new row that of a deleted one. Then a delivery whose row was deleted
+    meanwhile would delete or postpone the new timer.
     """
     (last,) = db.execute("SELECT coalesce(max(id), 0) FROM timers").fetchone()
     return itertools.count(last + 1)
@@ -170,11 +170,6 @@ def delete(db: sqlite3.Connection, delivered: StoredTimer) -> int:
         "DELETE FROM timers WHERE id = ? AND generation = ?", (delivered.row_id, delivered.generation)
     )
     return FOREVER_US if forgotten.rowcount else _fire_us(db, delivered.row_id)
-
-
-def cancel(db: sqlite3.Connection, keys: Sequence[TimerKey]) -> None:
-    """Delete the timers of the keys, whether they are in flight or not."""
-    db.executemany("DELETE FROM timers WHERE uid = ? AND purpose = ?", keys)
 
 
 def postpone(db: sqlite3.Connection, refused: StoredTimer, fire_us: int) -> int:

@@ -59,8 +59,7 @@ def test_watch_prints_what_a_running_process_changes(tmp_path: Path):
         engine = engine_on(path)
         lines = [await process.stdout.readline() for _ in range(2)]
         await engine.set([timer("c"), timer("a", 60)])
-        await engine.cancel([timer("b").key])
-        lines += [await process.stdout.readline() for _ in range(3)]
+        lines += [await process.stdout.readline() for _ in range(2)]
         process.terminate()
         assert await process.wait() == 143
         await engine.close()
@@ -72,8 +71,4 @@ def test_watch_prints_what_a_running_process_changes(tmp_path: Path):
 
     lines = asyncio.run(limited())
     assert [(one["change"], one["ref"]["uid"]) for one in lines[:2]] == [("pending", "a"), ("pending", "b")]
-    assert {(one["change"], one["ref"]["uid"]) for one in lines[2:]} == {
-        ("pending", "c"),
-        ("moved", "a"),
-        ("gone", "b"),
-    }
+    assert {(one["change"], one["ref"]["uid"]) for one in lines[2:]} == {("pending", "c"), ("moved", "a")}
