@@ -26,7 +26,6 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.empty_pb2 import Empty
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
@@ -162,12 +161,6 @@ class TasksServer:
             await call.abort(grpc.StatusCode.NOT_FOUND, "Requested entity was not found.")
         return self._shown(self.tasks[request.name], request.response_view)
 
-    async def delete_task(self, request: tasks_v2.DeleteTaskRequest, call: grpc.aio.ServicerContext) -> Empty:
-        if request.name not in self.tasks:
-            await call.abort(grpc.StatusCode.NOT_FOUND, "Requested entity was not found.")
-        self._end(request.name)
-        return Empty()
-
     async def list_tasks(
         self, request: tasks_v2.ListTasksRequest, call: grpc.aio.ServicerContext
     ) -> tasks_v2.ListTasksResponse:
@@ -218,7 +211,7 @@ class TasksServer:
                     at, _, path = heapq.heappop(self._heap)
                     kept = self.tasks.get(path)
                     if kept is None or kept.at != at or kept.is_out:
-                        continue  # deleted, or planned again
+                        continue  # planned again
                     sending = asyncio.create_task(self._send(session, kept))
                     self._out.add(sending)
                     sending.add_done_callback(self._out.discard)
@@ -254,7 +247,7 @@ class TasksServer:
         except (aiohttp.ClientError, TimeoutError):
             pass
         kept.is_out = False
-        if self.tasks.get(task.name) is not kept:  # deleted in the meantime
+        if self.tasks.get(task.name) is not kept:  # a test has removed it
             return None
         if 200 <= dispatch.status < 300 or kept.attempts == self.max_attempts:
             return self._end(task.name)
@@ -278,7 +271,6 @@ async def serving_tasks(server: TasksServer, session: aiohttp.ClientSession) -> 
     methods: dict[str, tuple[Any, Any, Any]] = {
         "CreateTask": (server.create_task, tasks_v2.CreateTaskRequest, tasks_v2.Task.serialize),
         "GetTask": (server.get_task, tasks_v2.GetTaskRequest, tasks_v2.Task.serialize),
-        "DeleteTask": (server.delete_task, tasks_v2.DeleteTaskRequest, Empty.SerializeToString),
         "ListTasks": (server.list_tasks, tasks_v2.ListTasksRequest, tasks_v2.ListTasksResponse.serialize),
         "GetQueue": (server.get_queue, tasks_v2.GetQueueRequest, tasks_v2.Queue.serialize),
     }

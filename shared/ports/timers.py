@@ -14,13 +14,15 @@ TIMERS_OF_ONE_PAGE = 500
 class Timers(Protocol):
     """Sets timers. A timer is a hint: the function of its purpose reads the object and decides.
 
-    So a timer that arrives twice, at an old due time, or for an object that is gone costs one read.
+    So a timer that arrives twice, at an old due time, or for an object that is gone costs one read; with a stale proof,
+    a refused DELETE and two reads.
     """
 
     async def set(self, timers: Sequence[Timer]) -> None:
         """Set timers, and return once they are durable.
 
-        After that, the timer of this due time fires. An earlier timer of the same uid and purpose may fire too.
+        After that, the timer of this due time fires. An earlier timer of the same uid and purpose may fire too. Of
+        timers that are due in the same second, an engine may deliver one only, once all of them are due.
 
         Raises:
             TryLaterError: The timers cannot be stored now; none of them is certain.

@@ -122,7 +122,7 @@ TIMER_SECONDS = (20, 60)
 """Longer than it takes to replace the Pods of `timers`, and the same on a busy machine."""
 
 AFTER_THE_TEST = timedelta(minutes=8)
-"""Beyond the horizon of timers: `timers` cancels the timer of the object."""
+"""Within the horizon of timers: the timer that `timers` sets instead of the object's own fires too late."""
 
 STORED_SECONDS = 2
 """From the archived version to the stored timer of the deletion."""

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import random
+import re
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,17 +18,17 @@ from shared.adapters.auth.callers import Callers, Issuer, Keys
 from shared.adapters.auth.task_callers import TaskCallers
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of, to_http
-from shared.adapters.timers.cloudtasks.engine import CloudTasksTimers
-from shared.adapters.timers.cloudtasks.names import names_of
-from shared.adapters.timers.cloudtasks.send_times import AHEAD_MAX, put_off_seconds
-from shared.adapters.timers.cloudtasks.task_form import TASK_BYTES_MAX
+from shared.adapters.timers.cloudtasks.engine import AHEAD_MAX, CloudTasksTimers
+from shared.adapters.timers.cloudtasks.names import free_name_of, name_of
+from shared.adapters.timers.cloudtasks.task_form import TASK_BYTES_MAX, read_timer
 from shared.adapters.timers.limits import EngineLimits
 from shared.bootstrap.admission import build_admission
 from shared.core.values.objects import ObjectRef
-from shared.errors import EventError, TryLaterError, TtlError
-from shared.messages import Purpose, Timer, TimerKey
+from shared.errors import EventError, PermanentError, TryLaterError, TtlError
+from shared.messages import Purpose, Timer
 from shared.ports import FiredTask
-from tests.builders import not_none
+from shared.usecases.next_timers import retry_of
+from tests.builders import NOW, not_none
 from tests.contract.timers.cloudtasks_world import ACCOUNT, FORM, TARGET, TimersFunction, tasks_and_function
 from tests.contract.timers.worlds import QUICK, ShiftedClock, Target, until
 from tests.issuers import SUBJECT, LoopbackIssuer
@@ -47,10 +49,12 @@ class Setup:
         self.target = Target(self.clock)
         self._engines: list[CloudTasksTimers] = []
 
-    def start(self, *, limits: EngineLimits = QUICK, **config: Any) -> CloudTasksTimers:
+    def start(
+        self, *, limits: EngineLimits = QUICK, jitter: Callable[[], float] = lambda: 0.0, **config: Any
+    ) -> CloudTasksTimers:
         """A new process; the function is its own from now on."""
         engine = CloudTasksTimers(
-            FORM, self.clock, self.target, connect=self.server.connect, limits=limits, jitter=lambda: 0.0
+            FORM, self.clock, self.target, connect=self.server.connect, limits=limits, jitter=jitter
         )
         self._engines.append(engine)
         self.function.use(engine, self.clock, self.target, **config)
@@ -100,17 +104,29 @@ async def test_same_timer_is_one_task_across_processes(setup):
     timer = setup.timer(seconds=60)
     await setup.start().set([timer])
     await setup.start().set([timer])
-    assert setup.server.names() == [next(names_of(timer))]
+    assert setup.server.names() == [name_of(timer, timer.due_at)]
+
+
+async def test_timers_of_one_object_in_one_second_are_one_task_that_no_timer_is_due_after(setup):
+    second = setup.clock.now().replace(microsecond=0) + timedelta(seconds=2)
+    engine = setup.start()
+    for milliseconds in (300, 700, 1, 1000):
+        await engine.set([setup.timer().model_copy(update={"due_at": second + timedelta(milliseconds=milliseconds)})])
+    (task,) = setup.server.tasks.values()
+    assert task.at == second + timedelta(seconds=1)
+    await setup.arrival()
 
 
 async def test_task_name_has_allowed_characters_and_no_common_prefix(setup):
-    names = [next(names_of(setup.timer(f"uid-{n}", purpose=purpose))) for n in range(50) for purpose in Purpose]
-    assert len({name[:8] for name in names}) == 50 * len(Purpose)
+    timers = [setup.timer(f"uid-{n}", purpose=purpose) for n in range(50) for purpose in Purpose]
+    names = [name_of(timer, timer.due_at) for timer in timers]
+    assert len({name[:8] for name in names}) == len(timers)
     assert all(name.replace("-", "").isalnum() and len(name) <= 500 for name in names)
 
 
-async def test_timer_that_fired_can_be_set_again_within_the_hour(setup):
-    engine, timer = setup.start(), setup.timer()
+@pytest.mark.parametrize("seconds", [-3600, 0.2], ids=["overdue", "future"])
+async def test_timer_that_fired_can_be_set_again_within_the_hour(setup, seconds):
+    engine, timer = setup.start(), setup.timer(seconds=seconds)
     for times in range(1, 7):
         await engine.set([timer])
         await setup.arrival(times)
@@ -118,26 +134,78 @@ async def test_timer_that_fired_can_be_set_again_within_the_hour(setup):
     assert len(setup.server.tombstones) == 6
 
 
-async def test_cancelled_timer_can_be_set_again_within_the_hour(setup):
-    engine, timer = setup.start(), setup.timer(seconds=0.4)
+async def test_timer_that_is_set_while_it_is_delivered_fires_again(setup):
+    """The delivery may have begun before the object changed."""
+    engine, timer = setup.start(), setup.timer()
+    gate = setup.target.hanging["Job"] = asyncio.Event()
     await engine.set([timer])
-    await engine.cancel([timer.key])
+    await until(lambda: setup.target.attempts, "the delivery")
+    await engine.set([timer])
+    gate.set()
+    await setup.arrival(2)
+
+
+async def test_timer_that_fired_by_a_clock_that_was_ahead_fires_again_at_its_due_time(setup):
+    setup.clock.shift = setup.server.shift = timedelta(seconds=30)
+    engine, timer = setup.start(), setup.timer(seconds=-28)
     await engine.set([timer])
     await setup.arrival()
-    assert [one.timer for one in setup.target.arrived] == [timer]
+    setup.clock.shift = setup.server.shift = timedelta()
+    setup.target.arrived.clear()
+    await engine.set([timer])
+    await engine.set([timer])
+    await setup.arrival()
 
 
-async def test_name_is_free_again_after_the_hour(setup):
-    engine, timer = setup.start(), setup.timer(seconds=60)
-    await engine.set([timer])
-    await engine.cancel([timer.key])
-    await engine.set([timer])
-    assert setup.server.names() != [next(names_of(timer))]
-    await engine.cancel([timer.key])
-    setup.server.state = tasks_v2.Queue.State.PAUSED  # else it fires at once by the shifted clock
-    setup.server.shift += timedelta(hours=1, seconds=1)
-    await engine.set([timer])
-    assert setup.server.names() == [next(names_of(timer))]
+@pytest.mark.parametrize("refusing", ["broker", "function", "function-pause"])
+@pytest.mark.parametrize("pause", [0.0, 1.7], ids=["now", "later"])
+async def test_sweeps_add_no_tasks_to_a_timer_that_always_fails(setup, pause, refusing):
+    """Else each sweep would add a chain of retries that only ends with the failure: no due time occurs twice."""
+    setup.server.state = tasks_v2.Queue.State.PAUSED  # this test sends the tasks, without HTTP
+    engine = setup.start(jitter=random.Random(1).random)
+    setup.target.errors["Job"] = TryLaterError("away")
+    if refusing != "broker":  # the Broker accepts the timer, and the function answers with the next attempt
+
+        async def answer(timer: Timer) -> None:
+            least = 60.0 if refusing == "function-pause" else 0.0
+            await engine.set([retry_of(timer, least=least, now=setup.clock.now())])
+
+        setup.target.publish = answer
+    most, swept_at = 0, setup.clock.now()
+    ends_at = swept_at + timedelta(hours=6)
+    while setup.clock.now() < ends_at:
+        if setup.clock.now() >= swept_at:
+            await engine.set([setup.timer(seconds=pause)])
+            swept_at += timedelta(minutes=10)
+        most = max(most, len(setup.server.tasks))
+        first = min(setup.server.tasks.values(), key=lambda one: one.at)
+        setup.pass_time(max(timedelta(), min(first.at, swept_at) - setup.clock.now()))
+        if first.at <= setup.clock.now():
+            first.attempts += 1
+            await engine.fire(FiredTask(read_timer(first.task), first.task.name.rpartition("/")[2], first.at))
+            setup.server._end(first.task.name)
+    assert most <= 4
+
+
+async def test_older_version_accepts_the_names_of_this_one(setup):
+    """After a rollback, the tasks in the queue have to fire: this is what an older version checks, and the same key."""
+    older = re.compile(r"[0-9a-f]{32}-(-?[0-9]{1,20})-[0-9]{1,9}(-[0-9a-f]{1,16})?")
+    for at in (datetime(1, 1, 1, tzinfo=UTC), NOW, datetime.max.replace(tzinfo=UTC)):
+        name = name_of(setup.timer(), at)
+        assert older.fullmatch(name)
+        assert older.fullmatch(free_name_of(name))
+
+
+async def test_task_of_an_older_version_fires(setup):
+    """Its name has the attempts, and up to 16 more digits; its request is the same."""
+    timer, parts = setup.timer(seconds=0.3), name_of(setup.timer(seconds=0.3), NOW).split("-")
+    key, due = parts[0], (timer.due_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    setup.start()
+    client = await setup.server.connect()
+    for suffix in ("", "-1", f"-{16 * 'f'}"):
+        await client.create_task(parent=QUEUE, task=FORM.make(timer, f"{key}-{due}-0{suffix}", timer.due_at, 30))
+    await setup.arrival(3)
+    assert {one.timer for one in setup.target.arrived} == {timer}
 
 
 # Hops
@@ -154,7 +222,7 @@ async def test_timer_beyond_30_days_hops_and_is_not_early(setup):
     setup.pass_time(timer.due_at - setup.clock.now())
     await setup.arrival()
     assert [one.timer for one in setup.target.arrived] == [timer]
-    assert first == [next(names_of(timer))]
+    assert first == [name_of(timer, timer.due_at)]
 
 
 async def test_timer_of_the_year_9999_is_kept(setup):
@@ -173,98 +241,44 @@ async def test_timer_of_the_year_1_fires_at_once(setup):
     await setup.arrival()
 
 
-async def test_cancelled_hop_ends(setup):
-    engine = setup.start()
-    timer = setup.timer(seconds=timedelta(days=70).total_seconds())
-    await engine.set([timer])
-    await setup.hop()
-    await engine.cancel([timer.key])
-    assert setup.server.names() == []
-
-
 async def test_server_clock_that_is_ahead_makes_few_hops(setup):
     """A loop of early tasks would cost a call each."""
     setup.server.shift = timedelta(seconds=3)
-    await setup.start().set([setup.timer(seconds=1.5)])
+    await setup.start().set([timer := setup.timer(seconds=1.5)])
     await setup.arrival()
+    assert [one.timer for one in setup.target.arrived] == [timer]
     assert len(setup.server.dispatches) <= 4
 
 
-# Replacing
+# Failures
 
 
-async def test_replaced_task_that_could_not_be_deleted_fires_too(setup):
-    engine = setup.start()
-    await engine.set([setup.timer(seconds=0.6)])
-    setup.server.refuse("DeleteTask", STATUS.INTERNAL)
-    await engine.set([setup.timer(seconds=1.0)])
-    await setup.arrival(2)
-
-
-async def test_timer_that_is_cancelled_while_it_is_delivered_is_not_retried(setup):
-    engine, timer = setup.start(), setup.timer()
-    gate = setup.target.hanging["Job"] = asyncio.Event()
-    await engine.set([timer])
-    await until(lambda: setup.target.attempts, "the delivery")
-    setup.target.errors["Job"] = TryLaterError("away")
-    await engine.cancel([timer.key])
-    gate.set()
-    await until(lambda: setup.server.dispatches[0].status, "the answer")
-    assert setup.server.dispatches[0].status == 204
-    assert setup.server.names() == []
-
-
-async def test_timer_that_is_replaced_while_it_is_delivered_is_not_retried(setup):
-    engine = setup.start()
-    gate = setup.target.hanging["Job"] = asyncio.Event()
-    await engine.set([setup.timer()])
-    await until(lambda: setup.target.attempts, "the delivery")
-    setup.target.errors["Job"] = TryLaterError("away")
-    later = setup.timer(seconds=3600)
-    await engine.set([later])
-    gate.set()
-    await until(lambda: setup.server.dispatches[0].status, "the answer")
-    assert (await engine.page()).timers == (later,)
-
-
-async def test_cancel_that_cloud_tasks_does_not_answer_is_an_error(setup):
-    engine, timer = setup.start(), setup.timer(seconds=3600)
-    await engine.set([timer])
-    setup.server.refuse("DeleteTask", STATUS.INTERNAL)
-    with pytest.raises(TryLaterError):
-        await engine.cancel([timer.key])
-    await engine.cancel([timer.key])
-    assert setup.server.names() == []
+async def test_server_clock_that_is_ahead_causes_few_attempts(setup):
+    """Each attempt is scheduled after the one before, until the server's clock is reached."""
+    setup.server.shift = timedelta(seconds=90)
+    setup.target.errors["Job"] = TryLaterError("away", retry_after_seconds=60)
+    await setup.start().set([setup.timer(seconds=0.5)])
+    await until(lambda: any(one.status == 204 for one in setup.server.dispatches), "the first answer")
+    await asyncio.sleep(2)
+    assert len(setup.target.attempts) == 2
 
 
 async def test_task_that_arrives_twice_has_one_successor(setup):
-    setup.server.state = tasks_v2.Queue.State.PAUSED
-    engine, timer = setup.start(), setup.timer()
-    await engine.set([timer])
-    setup.target.errors["Job"] = TryLaterError("away")
-    fired = FiredTask(timer, setup.server.names()[0], timer.due_at)
-    await engine.fire(fired)
-    await engine.fire(fired)
-    assert len(setup.server.names()) == 2
-    assert sorted(one.attempts for one in (await engine.page()).timers) == [0, 1]
-
-
-# Crowds
-
-
-async def test_crowd_waits_for_places_and_nothing_counts_as_failed(setup, caplog):
+    engine = setup.start()
+    setup.target.errors["Job"] = PermanentError("no right")
     gate = setup.target.hanging["Job"] = asyncio.Event()
-    await setup.start(limits=replace(QUICK, place_seconds=30)).set([setup.timer(f"uid-{n}") for n in range(300)])
-    await until(lambda: len(setup.server.dispatches) == 300, "all tasks")
+    await engine.set([timer := setup.timer()])
+    await until(lambda: setup.target.attempts, "the delivery")
+    again = asyncio.create_task(engine.fire(FiredTask(timer, setup.server.names()[0], timer.due_at)))
+    await until(lambda: len(setup.target.attempts) == 2, "the second delivery")
     gate.set()
-    await setup.arrival(300)
-    assert [one.timer.attempts for one in setup.target.arrived] == [0] * 300
-    assert setup.server.calls["CreateTask"] == 300
-    assert caplog.messages == []
+    await again
+    await until(lambda: setup.server.dispatches[0].status, "the answer")
+    assert [one.attempts for one in (await engine.page()).timers] == [1]
 
 
 async def test_timer_without_a_place_is_set_again_with_the_same_attempts(setup, caplog):
-    engine = setup.start(limits=replace(QUICK, in_flight=1, place_seconds=0.1))
+    engine = setup.start(limits=replace(QUICK, in_flight=1))
     gate = setup.target.hanging["Job"] = asyncio.Event()
     await engine.set([setup.timer()])
     await until(lambda: setup.target.attempts, "the delivery")
@@ -279,92 +293,24 @@ async def test_timer_without_a_place_is_set_again_with_the_same_attempts(setup, 
     assert setup.target.arrived[1].timer.attempts == 0
 
 
-async def test_timer_that_is_cancelled_while_it_waits_for_a_place_is_dropped(setup):
-    engine = setup.start(limits=replace(QUICK, in_flight=1))
-    gate = setup.target.hanging["Job"] = asyncio.Event()
-    await engine.set([setup.timer()])
-    await until(lambda: setup.target.attempts, "the delivery")
-    await engine.set([late := setup.timer("late")])
-    await until(lambda: len(setup.server.dispatches) == 2, "the second dispatch")
-    await asyncio.sleep(0.1)
-    await engine.cancel([late.key])
-    gate.set()
-    await until(lambda: setup.server.dispatches[1].status, "the answer")
-    assert [one.timer.ref.uid for one in setup.target.attempts] == ["uid-1"]
+async def test_timer_without_a_place_waits_longer_the_longer_it_is_overdue(setup):
+    engine = setup.start(limits=replace(QUICK, in_flight=0))
+    for age, wait in ((0, 2), (10, 10), (3600, 60)):
+        setup.server.tasks.clear()
+        setup.server.dispatches.clear()
+        await engine.set([setup.timer(f"uid-{age}", -age)])
+        await until(lambda: setup.server.dispatches and setup.server.dispatches[0].status, "the answer")
+        (task,) = setup.server.tasks.values()
+        assert wait - 1 <= (task.at - setup.clock.now()).total_seconds() <= wait + 1
 
 
-async def test_timer_that_waits_for_a_place_survives_the_stop(setup):
-    engine = setup.start(limits=replace(QUICK, in_flight=1, place_seconds=30))
-    gate = setup.target.hanging["Job"] = asyncio.Event()
-    await engine.set([setup.timer(), setup.timer("uid-2")])
-    await until(lambda: setup.target.attempts and len(setup.server.dispatches) == 2, "the delivery")
-    await asyncio.sleep(0.1)
-    closing = asyncio.create_task(engine.close())
-    await until(lambda: 503 in [one.status for one in setup.server.dispatches], "the answer of the one that waits")
-    gate.set()
-    await closing
-    setup.start()
-    await setup.arrival(2)
-    assert len({one.timer.ref.uid for one in setup.target.arrived}) == 2
-
-
-async def test_timer_without_a_place_is_put_off_for_longer_the_longer_it_waits(setup):
-    timer = setup.timer()
-    waits = [put_off_seconds(timer, timer.due_at + timedelta(seconds=age), 0.0) for age in (-5, 0, 3, 10, 3600)]
-    assert waits == [2, 2, 3, 10, 60]
-    assert put_off_seconds(timer, timer.due_at, 1.0) == 1.5
-
-
-# Calls without an answer
-
-
-async def test_cancel_deletes_a_task_whose_creation_was_not_answered(setup):
-    engine, timer = setup.start(), setup.timer(seconds=3600)
-    await engine.set([timer.model_copy(update={"due_at": timer.due_at + timedelta(hours=1)})])
-    setup.server.lost["CreateTask"] = 1
-    with pytest.raises(TryLaterError, match="lost"):
-        await engine.set([timer])
-    assert len(setup.server.names()) == 2
-    await engine.cancel([timer.key])
-    assert setup.server.names() == []
-
-
-async def test_set_replaces_a_task_whose_creation_was_not_answered(setup):
+async def test_set_whose_creation_was_not_answered_can_be_repeated(setup):
     engine, timer = setup.start(), setup.timer(seconds=3600)
     setup.server.lost["CreateTask"] = 1
     with pytest.raises(TryLaterError, match="lost"):
         await engine.set([timer])
-    new = setup.timer(seconds=7200)
-    await engine.set([new])
-    assert setup.server.names() == [next(names_of(new))]
-
-
-async def test_set_that_was_refused_and_comes_again_replaces_the_old_task(setup):
-    engine, new = setup.start(), setup.timer(seconds=7200)
-    await engine.set([setup.timer(seconds=3600)])
-    setup.server.refuse("CreateTask", STATUS.INTERNAL)
-    with pytest.raises(TryLaterError):
-        await engine.set([new])
-    await engine.set([new])
-    assert setup.server.names() == [next(names_of(new))]
-
-
-@pytest.mark.parametrize("comes_again", [False, True])
-async def test_cancel_deletes_a_retry_whose_creation_was_not_answered(setup, comes_again):
-    setup.server.state = tasks_v2.Queue.State.PAUSED
-    engine, timer = setup.start(), setup.timer()
     await engine.set([timer])
-    setup.target.errors["Job"] = TryLaterError("away")
-    fired = FiredTask(timer, setup.server.names()[0], timer.due_at)
-    setup.server.lost["CreateTask"] = 1
-    with pytest.raises(TryLaterError, match="lost"):
-        await engine.fire(fired)
-    assert len(setup.server.names()) == 2
-    if comes_again:
-        await engine.fire(fired)
-        del setup.server.tasks[f"{QUEUE}/tasks/{fired.task}"]  # it is acknowledged
-    await engine.cancel([timer.key])
-    assert setup.server.names() == []
+    assert setup.server.names() == [name_of(timer, timer.due_at)]
 
 
 # Errors
@@ -571,39 +517,40 @@ async def test_fired_timer_of_the_broker_is_refused_so_that_no_loop_starts(setup
 
 @pytest.mark.parametrize(("seconds", "status"), [(1800, 422), (-1, 204)], ids=["early", "due"])
 async def test_forged_task_costs_one_event_and_leaves_no_task(setup, seconds, status):
-    engine = setup.start()
-    await engine.set([setup.timer(seconds=3600)])
-    headers, body = to_http(event_of(setup.timer(seconds=seconds), source="/stranger"))
-    forged = f"{next(names_of(setup.timer())).partition('-')[0]}-1-0"
-    own = {"ce-task": forged, "ce-scheduledat": setup.clock.now().isoformat()}
-    assert await post(setup, {**headers, **own}, body) == status
+    setup.start()
+    timer = setup.timer(seconds=seconds)
+    headers, body = to_http(event_of(timer, source="/stranger"))
+    headers |= {"ce-task": name_of(timer, timer.due_at), "ce-scheduledat": setup.clock.now().isoformat()}
+    assert await post(setup, headers, body) == status
     assert len(setup.target.attempts) == (seconds < 0)
     setup.target.errors["Job"] = TryLaterError("away")
-    assert await post(setup, {**headers, **own}, body) == 422
+    assert await post(setup, headers, body) == 422
+    assert setup.server.names() == []
+
+
+async def test_forged_task_with_the_name_of_one_that_waits_leaves_no_task(setup):
+    engine, timer = setup.start(), setup.timer(seconds=3600)
+    await engine.set([timer])
+    with pytest.raises(EventError, match="task"):
+        await engine.fire(FiredTask(timer, name_of(timer, timer.due_at), timer.due_at))
     assert len(setup.server.names()) == 1
 
 
+@pytest.mark.parametrize(
+    "name", ["{}", "{}-1-0-x", "{}-1/../x", "{}-1\n", "{}-1" + "1" * 1_000, "x", "{}-1-" + "f" * 17]
+)
 @pytest.mark.parametrize("seconds", [1800, 0.5, -1])
-async def test_forged_task_does_not_get_the_task_of_another_timer_deleted(setup, seconds):
-    engine, victim, mine = setup.start(), setup.timer(seconds=3600), setup.timer("mine", seconds)
-    await engine.set([victim])
-    with pytest.raises(EventError, match="task"):
-        await engine.fire(FiredTask(mine, next(names_of(victim)), setup.clock.now()))
-    await engine.set([setup.timer("mine", 7200)])
-    await engine.cancel([mine.key])
-    assert setup.server.names() == [next(names_of(victim))]
+async def test_task_of_another_name_is_refused(setup, name, seconds):
+    engine, timer = setup.start(), setup.timer(seconds=seconds)
+    stem = name_of(timer, timer.due_at).rpartition("-")[0]
+    earlier = name_of(timer, timer.due_at - timedelta(seconds=2))
+    with pytest.raises(EventError, match="name of a task"):
+        await engine.fire(FiredTask(timer, name.format(stem), timer.due_at))
+    for other in (name_of(setup.timer("uid-2"), timer.due_at), earlier):
+        with pytest.raises(EventError, match="name of a task"):
+            await engine.fire(FiredTask(timer, other, timer.due_at))
     assert setup.target.attempts == []
-
-
-@pytest.mark.parametrize("name", ["{}-1-0", "{}", "{}-1-0-x", "{}-1-0/../x", "{}-1-0\n", "{}-1-0" + "1" * 1_000, "x"])
-async def test_forged_task_is_not_remembered(setup, name):
-    """Else the memory holds 50,000 of them."""
-    engine, timer = setup.start(), setup.timer(seconds=3600)
-    task = name.format(next(names_of(timer)).partition("-")[0])
-    with pytest.raises(EventError, match="task"):
-        await engine.fire(FiredTask(timer, task, setup.clock.now()))
-    await engine.cancel([timer.key])
-    assert setup.server.calls["DeleteTask"] == 0
+    assert setup.server.calls["GetTask"] == 0
 
 
 async def test_task_without_its_schedule_is_refused(setup):
@@ -641,11 +588,3 @@ async def test_restart_keeps_the_timer_and_its_attempts(setup):
     setup.start()
     await setup.arrival()
     assert setup.target.arrived[0].timer.attempts >= 1
-
-
-async def test_process_that_never_knew_a_timer_cannot_cancel_it(setup):
-    """So it fires, which costs one GET."""
-    timer = setup.timer(seconds=0.5)
-    await setup.start().set([timer])
-    await setup.start().cancel([TimerKey("uid-1", "expire")])
-    await setup.arrival()

@@ -350,7 +350,10 @@ async def test_closed_engine_refuses_to_store(world: World) -> None:
 
 async def test_traceparent_of_a_timer_survives_a_restart_and_is_its_own(world: World) -> None:
     traces = [f"00-{digit * 32}-{digit * 16}-01" for digit in "ab"]
-    first, second = (world.timer("uid-1", 2.0).model_copy(update={"traceparent": one}) for one in traces)
+    first, second = (
+        world.timer("uid-1", seconds).model_copy(update={"traceparent": one})
+        for seconds, one in zip((2.0, 3.0), traces, strict=True)  # in one second, they may be one timer
+    )
     async with world.running() as engine:
         await engine.set([first])
         await engine.set([second])

@@ -1,49 +1,51 @@
 """The timer engine on Google Cloud Tasks: a timer is a task, which Cloud Tasks sends to `timers` when it is due.
 
-- Several processes may work on one queue. None of them keeps time, so `timers` may scale to zero.
-- A task cannot be changed. A replaced timer gets a new task, and its old task is deleted.
-- A task is found by its name only. So a process replaces or cancels the tasks that it knows: see `DurableTimers`.
+- No process keeps time or remembers a task, so `timers` may have any number of instances, and scale to zero.
+- A task is never changed or deleted. A timer that is set for another time gets a second task, and both fire.
+- The name of a task follows from uid, purpose and the second in which it is sent, so timers of one object that are due
+  in the same second are one task. A name that is taken counts as set only if its task was not sent yet: a task that was
+  sent may have fired already.
+- So a task is sent at a full second, up to a second after the due time. A retry is up to 64 s later than its back-off.
 - A task that is early by the clock of this process is set again. So are timers that are due in more than 30 days, with
   a stop on the way.
-- After a failed delivery the timer is set again with one more attempt, and the old task is acknowledged. An answer with
-  an error would slow down the whole queue (https://cloud.google.com/tasks/docs/common-pitfalls).
+- After a failed delivery the timer is set again, and the old task is acknowledged. An answer with an error would slow
+  down the whole queue (https://cloud.google.com/tasks/docs/common-pitfalls).
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from google.cloud.tasks_v2 import Task
-
-from shared.adapters.timers.cloudtasks.live_tasks import LiveTasks
-from shared.adapters.timers.cloudtasks.names import is_name_of, key_in, names_of, successor_of
-from shared.adapters.timers.cloudtasks.send_times import first_at, later, put_off_seconds, within_reach
+from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, sent_at
 from shared.adapters.timers.cloudtasks.task_deliveries import NoPlaceError, TaskDeliveries
 from shared.adapters.timers.cloudtasks.task_form import TaskForm, read_timer
-from shared.adapters.timers.cloudtasks.task_queue import (
-    TASKS_OF_ONE_PAGE_MAX,
-    Connect,
-    TaskQueue,
-    check_until_answered,
-    connect,
-)
+from shared.adapters.timers.cloudtasks.task_queue import TASKS_OF_ONE_PAGE_MAX, Connect, TaskQueue, connect
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.core.values.objects import quote
-from shared.errors import EventError, TryLaterError
-from shared.messages import ATTEMPTS_COUNTED_MAX, Timer, TimerKey
+from shared.core.values.timing import BACKOFF_SECONDS_MAX, backoff_seconds
+from shared.errors import EventError
+from shared.messages import ATTEMPTS_COUNTED_MAX, Timer
 from shared.ports import EVERY_TIMER, Clock, FiredTask, Publisher, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE
 
-EARLY_SECONDS_MAX = 1.0
+EARLY_MAX = timedelta(seconds=1)
 """A task that is early by at most this time waits here, which is cheaper than a second task."""
+
+AHEAD_MAX = timedelta(days=29)
+"""How far ahead a task is scheduled: Cloud Tasks accepts 30 days by its own clock, and keeps a task for 31 days."""
+
+PUT_OFF_SECONDS = 2.0
+"""The least time until a timer that found no place is sent again."""
 
 COUNTED_PAGES_MAX = 10
 """Pages that `pending` reads: a project may list 600 times a minute (https://cloud.google.com/tasks/docs/quotas)."""
 
 ANSWER_SECONDS = 15.0
-"""How much longer than a delivery Cloud Tasks waits for an answer: for a place, and to set the timer again."""
+"""How much longer than a delivery Cloud Tasks waits for an answer: to set the timer again."""
+
+_NOW = timedelta()
 
 
 class CloudTasksTimers:
@@ -68,33 +70,23 @@ class CloudTasksTimers:
         limits: EngineLimits = LIMITS,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._form = form
-        self._clock = clock
-        self._limits = limits
-        self._jitter = jitter
+        self._form, self._clock, self._limits, self._jitter = form, clock, limits, jitter
         self._queue = TaskQueue(form.queue, connect)
-        self._path = form.path_of
-        self._live = LiveTasks()
         self._deliveries = TaskDeliveries(publisher, limits)
-        self._closing = False
 
     async def set(self, timers: Sequence[Timer]) -> None:
-        """Create a task for each timer, and delete the task that it replaces, if this process knows it.
+        """Create a task for each timer; the tasks of earlier sets stay.
 
         Raises:
             TryLaterError: Not all tasks could be created now.
             EventError: Cloud Tasks can never store a timer.
         """
+        now = self._clock.now()
         last = {timer.key: timer for timer in timers}
-        await _each(self._set(timer) for timer in last.values())
-
-    async def cancel(self, keys: Sequence[TimerKey]) -> None:
-        """Delete the tasks of timers, if this process knows them.
-
-        Raises:
-            TryLaterError: Not all of them could be deleted now.
-        """
-        await _each(self._cancel(key) for key in dict.fromkeys(keys))
+        calls = (self._create(timer, max(timer.due_at, _retry_at(timer, now))) for timer in last.values())
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):  # one that fails stops no other
+            if outcome is not None:
+                raise outcome
 
     async def fire(self, fired: FiredTask) -> None:
         """Publish a timer that Cloud Tasks sent; see `TaskTimers`.
@@ -102,29 +94,28 @@ class CloudTasksTimers:
         Raises:
             EventError: The task is none of this timer: it is forged.
         """
-        self._require_open()
         timer = fired.timer
-        if not is_name_of(timer.key, fired.task):
+        if not is_name_of(timer, fired.task):
             raise EventError(f"task: expected the name of a task of {quote(timer.ref.uid)}, got {quote(fired.task)}")
-        if self._live.is_ended(fired.task):
-            return
-        self._live.learn(timer.key, fired.task)
         early = timer.due_at - self._clock.now()
-        if timedelta() < early <= timedelta(seconds=EARLY_SECONDS_MAX):
+        if _NOW < early <= EARLY_MAX:
             await asyncio.sleep(early.total_seconds())
             early = timer.due_at - self._clock.now()
-        if early > timedelta():
-            # If the clock of Cloud Tasks is ahead of this one, the due time is over there.
-            await self._continue(fired, timer, max(timer.due_at, later(fired.scheduled_at, early)))
-        elif self._live.is_ended(fired.task):
-            return
-        elif (error := await self._deliveries.deliver(timer, lambda: self._live.is_ended(fired.task))) is None:
-            self._live.forget(timer.key, fired.task)
-        elif isinstance(error, NoPlaceError):
-            seconds = put_off_seconds(timer, fired.scheduled_at, self._jitter())
-            await self._continue(fired, timer, self._after(fired, seconds))
+        if early > _NOW:  # a server whose clock is ahead would send it at once at its due time, again and again
+            return await self._continue(fired.task, timer, max(timer.due_at, _later(fired.scheduled_at, early)))
+        error = await self._deliveries.deliver(timer)
+        if error is None:
+            return None
+        if isinstance(error, NoPlaceError):  # it waits as long as since its due time, so that a crowd thins out
+            seconds = min(max(-early.total_seconds(), PUT_OFF_SECONDS), BACKOFF_SECONDS_MAX) * (1 - self._jitter() / 4)
         else:
-            await self._retry(fired, error)
+            seconds = self._limits.retry_seconds(timer.attempts, error, self._jitter())
+            timer = timer.model_copy(update={"attempts": min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)})
+            self._deliveries.failed(timer, error, seconds)
+        now = max(
+            self._clock.now(), fired.scheduled_at
+        )  # by the server's clock: if that is ahead, it would send it at once
+        return await self._continue(fired.task, timer, _later(now, timedelta(seconds=seconds)))
 
     async def run(self) -> None:
         """Check the queue, then wait until cancelled, and close: Cloud Tasks keeps the time.
@@ -133,16 +124,13 @@ class CloudTasksTimers:
             TtlError: There is no such queue, or the right to read it is missing.
         """
         try:
-            await check_until_answered(self._queue)
+            await self._queue.check()
             await asyncio.Event().wait()
         finally:
             await self.close()
 
     async def close(self) -> None:
         """Wait for the deliveries in flight, and close the connection; `run` ends with this call."""
-        if self._closing:
-            return
-        self._closing = True
         try:
             await self._deliveries.drain()
         finally:
@@ -150,8 +138,7 @@ class CloudTasksTimers:
 
     async def pending(self) -> int:
         """Return the number of timers, those in flight included; at most 10,000, since each page is a call."""
-        found: set[str] = set()
-        after = ""
+        found, after = set[str](), ""
         for _ in range(COUNTED_PAGES_MAX):
             tasks, after = await self._queue.read(after, TASKS_OF_ONE_PAGE_MAX, full=False)
             found.update(key_in(task.name) for task in tasks)
@@ -174,77 +161,40 @@ class CloudTasksTimers:
                 timers.append(read_timer(task))
         return TimerPage(tuple(filter(wanted.matches, timers)), next_page)
 
-    async def _set(self, timer: Timer) -> None:
-        self._require_open()
-        async with self._live.turn(timer.key):
-            old = self._live.get(timer.key)
-            name = await self._create(timer, first_at(timer, self._clock.now()))
-            self._live.put(timer.key, name)
-            for other in old:
-                # It ends only once it is deleted: until then, another process may set the same timer again.
-                with suppress(TryLaterError):  # it fires at its old due time, which costs one GET
-                    if other != name:
-                        await self._queue.delete(self._path(other))
-                        self._live.end(other)
-
-    async def _cancel(self, key: TimerKey) -> None:
-        self._require_open()
-        async with self._live.turn(key):
-            for name in self._live.get(key):
-                await self._queue.delete(self._path(name))
-                self._live.forget(key, name)
-                self._live.end(name)
-
-    async def _create(self, timer: Timer, at: datetime) -> str:
-        """Create the task of a timer, or find it: a task of the same timer that was not sent yet."""
-        for name in names_of(timer):
-            task = self._task(timer, name, at)
-            self._live.add(timer.key, name)
-            if await self._queue.create(task) or await self._queue.sent(self._path(name)) == 0:
-                return name
-        raise TryLaterError(f"no free name for the timer of {timer.ref.uid}")
-
-    async def _retry(self, fired: FiredTask, error: Exception) -> None:
-        timer = fired.timer
-        seconds = self._limits.retry_seconds(timer.attempts, error, self._jitter())
-        attempts = min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
-        self._deliveries.failures.failed(timer.purpose, timer.ref.uid, attempts=attempts, error=error, seconds=seconds)
-        await self._continue(fired, timer.model_copy(update={"attempts": attempts}), self._after(fired, seconds))
-
-    async def _continue(self, fired: FiredTask, timer: Timer, at: datetime) -> None:
-        """Create the task that continues a task; if it exists, the task arrived twice.
+    async def _continue(self, task: str, timer: Timer, at: datetime) -> None:
+        """Create the task that continues a task that was sent.
 
         A forged task continues nothing: otherwise any caller could fill the queue with timers of the year 9999.
 
         Raises:
-            EventError: There is no such task. If Cloud Tasks sent it nevertheless, it sends it again.
+            EventError: No such task was sent. If Cloud Tasks sent it nevertheless, it sends it again.
         """
-        async with self._live.turn(timer.key):
-            name = successor_of(fired.task, timer)
-            if self._live.is_ended(fired.task) or self._live.is_ended(name):
-                return
-            if await self._queue.sent(self._path(fired.task)) is None:
-                self._live.forget(timer.key, fired.task)
-                raise EventError(f"task: expected a task of {self._form.queue}, got {quote(fired.task)}")
-            if fired.task in self._live.get(timer.key):
-                self._live.add(timer.key, name)
-            await self._queue.create(self._task(timer, name, at))
-            self._live.forget(timer.key, fired.task)
+        if not await self._queue.sent(task):
+            raise EventError(f"task: expected a task that {self._form.queue} has sent, got {quote(task)}")
+        await self._create(timer, at)
 
-    def _after(self, fired: FiredTask, seconds: float) -> datetime:
-        return later(max(self._clock.now(), fired.scheduled_at), timedelta(seconds=seconds))
-
-    def _task(self, timer: Timer, name: str, at: datetime) -> Task:
+    async def _create(self, timer: Timer, at: datetime) -> None:
+        """Create a task, or find one that will still be sent at the same second."""
+        now = self._clock.now()
+        is_now = at <= now
+        name = name_of(timer, at, is_now=is_now)
+        until = at if is_now else min(sent_at(timer, at), _later(now, AHEAD_MAX))
         seconds = self._limits.timeout_of(timer.purpose) + ANSWER_SECONDS
-        return self._form.make(timer, name, within_reach(at, self._clock.now()), seconds)
+        if await self._queue.create(self._form.make(timer, name, until, seconds)):
+            return
+        if await self._queue.sent(name) != 0:  # it has fired, or fires now: maybe before this call began
+            await self._queue.create(self._form.make(timer, free_name_of(name), until, seconds))
 
-    def _require_open(self) -> None:
-        if self._closing:
-            raise TryLaterError("the timer engine is stopping")
+
+def _retry_at(timer: Timer, now: datetime) -> datetime:
+    """Return when the back-off of the failed attempts of a timer ends; now without one."""
+    pause = backoff_seconds(timer.attempts - 1, jitter=1.0) if timer.attempts else 0.0
+    return _later(now, timedelta(seconds=pause))
 
 
-async def _each(calls: Iterable[Awaitable[None]]) -> None:
-    """Make calls concurrently; all end before the first error is raised."""
-    for outcome in await asyncio.gather(*calls, return_exceptions=True):
-        if outcome is not None:
-            raise outcome
+def _later(instant: datetime, by: timedelta) -> datetime:
+    """Return a later instant; the last one that there is if it would be beyond."""
+    try:
+        return instant + by
+    except OverflowError:
+        return datetime.max.replace(tzinfo=instant.tzinfo)

@@ -1,64 +1,73 @@
-"""The names of tasks: the same timer gets the same name, so setting it twice makes one task.
+"""The names of tasks.
 
-    KEY-DUE-ATTEMPTS[-SUFFIX]
+    KEY-SECOND-NOW[-RANDOM]
 
-KEY is a hash of the uid and the purpose. It comes first, because sequential prefixes make all calls slower (reference
-of CreateTask). Cloud Tasks blocks a name for about an hour after its task was executed or deleted, and for up to 24
-hours; a timer that is set again within that time gets a suffix.
+KEY is a hash of the purpose and the uid. It comes first, because sequential prefixes make all calls slower (reference
+of CreateTask). SECOND is when the task is to be sent, in microseconds, rounded up by `sent_at`. NOW is 1 if it is sent
+at once, and 0 if it is sent at SECOND.
+
+So all timers of one uid and purpose that are to be sent in the same second are one task, also by several processes, and
+also if their due times differ. Its request is that of the first timer. This is harmless: the first timer is due by
+then, and so are the others. Its function reads the object and decides; a stale proof is refused, and then the object is
+read. Its attempts only set the next back-off. If this process's clock is behind, the first timer may be due by it and
+another one not yet: the function sets that one again.
+
+Cloud Tasks blocks a name for one hour to 24 hours after its task was executed or deleted. If a name is taken by such a
+task, or by one that is being executed, the timer gets a RANDOM part: see `CloudTasksTimers`.
+
+Older versions have the due time in place of SECOND, the number of attempts in place of NOW, and may have put up to 16
+hexadecimal digits in place of RANDOM. They accept the names of this version.
 """
 
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from shared.messages import Timer, TimerKey
+from shared.messages import Timer
 
-SUFFIXES = 3
-"""Suffixes that are tried in order, so that concurrent calls still find one task; then a random one follows."""
-
-_HASH_CHARACTERS = 32  # 128 bits
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_NAME = re.compile(r"([0-9a-f]{32})-(-?[0-9]{1,20})-[0-9]{1,9}(-[0-9a-f]{1,16})?")
+_DOUBLINGS_MAX = 6  # 64 s, just above the longest back-off
 
 
-def names_of(timer: Timer) -> Iterator[str]:
-    """Return the names of a timer, in the order in which they are tried; the last one is always free."""
-    name = _name_of(timer)
-    yield name
-    for suffix in range(1, SUFFIXES + 1):
-        yield f"{name}-{suffix}"
-    yield f"{name}-{secrets.token_hex(8)}"
+def sent_at(timer: Timer, at: datetime) -> datetime:
+    """Return the first full second that is not before an instant; of a timer that failed, one in up to 64 seconds.
 
-
-def successor_of(task: str, timer: Timer) -> str:
-    """Return the name of the task that continues a task.
-
-    The name follows from the task, so that a task that arrives twice has one successor.
+    The more attempts failed, the fewer seconds there are for the next one, at an offset that depends on the key. So the
+    retries of one timer meet in one task. Otherwise each sweep of an object whose timer always fails would add a task
+    that is retried as long as it fails.
     """
-    return f"{_name_of(timer)}-{_digest(task)[:16]}"
+    period = timedelta(seconds=2 ** min(max(timer.attempts - 2, 0), _DOUBLINGS_MAX))
+    try:
+        return at + (_EPOCH + timedelta(seconds=int(_key_of(timer)[:8], 16)) - at) % period
+    except OverflowError:
+        return at
+
+
+def name_of(timer: Timer, at: datetime, *, is_now: bool = False) -> str:
+    """Return the name of the task that sends a timer at `sent_at` of an instant, or now, which is that instant."""
+    return f"{_key_of(timer)}-{_microseconds(sent_at(timer, at))}-{int(is_now)}"
+
+
+def free_name_of(name: str) -> str:
+    """Return a name that no other task has."""
+    return f"{name}-{secrets.token_hex(8)}"
+
+
+def is_name_of(timer: Timer, task: str) -> bool:
+    """Return whether a task may send this timer by its name: a forged one names any task, at any length."""
+    found = re.fullmatch(rf"{_key_of(timer)}-(-?[0-9]{{1,20}})-[0-9]{{1,9}}(-[0-9a-f]{{1,16}})?", task)
+    return found is not None and _microseconds(timer.due_at) <= int(found[1])
 
 
 def key_in(path: str) -> str:
-    """Return KEY of the full name of a task: the tasks of one timer, of which there may be two, have the same one."""
+    """Return KEY of the full name of a task: all tasks of one timer have the same one."""
     return path.rpartition("/")[2].partition("-")[0]
 
 
-def is_name_of(key: TimerKey, task: str) -> bool:
-    """Return whether a task of this timer can have the name: a forged one names any task, at any length."""
-    found = _NAME.fullmatch(task)
-    return found is not None and found[1] == _key_digest(key)
+def _key_of(timer: Timer) -> str:
+    return hashlib.sha256(f"{timer.purpose}/{timer.ref.uid}".encode(errors="replace")).hexdigest()[:32]
 
 
-def _name_of(timer: Timer) -> str:
-    return f"{_key_digest(timer.key)}-{(timer.due_at - _EPOCH) // _MICROSECOND}-{timer.attempts}"
-
-
-def _key_digest(key: TimerKey) -> str:
-    return _digest(f"{key.purpose}/{key.uid}")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_HASH_CHARACTERS]
+def _microseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)

@@ -36,10 +36,6 @@ class TaskForm:
     account: str
     audience: str
 
-    def path_of(self, name: str) -> str:
-        """Return the full name of a task."""
-        return f"{self.queue}/tasks/{name}"
-
     def make(self, timer: Timer, name: str, at: datetime, deadline_seconds: float) -> tasks_v2.Task:
         """Make a task.
 
@@ -60,7 +56,7 @@ class TaskForm:
         schedule_time.FromDatetime(at)
         seconds = min(max(deadline_seconds, _DISPATCH_SECONDS_MIN), DISPATCH_SECONDS_MAX)
         task = tasks_v2.Task(
-            name=self.path_of(name),
+            name=f"{self.queue}/tasks/{name}",
             schedule_time=schedule_time,
             dispatch_deadline=timedelta(seconds=seconds),
             http_request=tasks_v2.HttpRequest(

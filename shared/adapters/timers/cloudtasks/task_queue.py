@@ -1,9 +1,10 @@
 """The calls to Cloud Tasks for one queue, with errors that say what to do."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import cast
 
 import google.auth
@@ -29,7 +30,7 @@ TASKS_OF_ONE_PAGE_MAX = 1_000
 REFUSED_RETRY_SECONDS = 10.0
 """Retry-After if a right or the queue is missing: an operator may add it."""
 
-RIGHTS = "cloudtasks.queues.get and cloudtasks.tasks.{create,delete,fullView,get,list}"
+RIGHTS = "cloudtasks.queues.get and cloudtasks.tasks.{create,fullView,get,list}"
 """The permissions that the account of `timers` needs on the queue."""
 
 UNLIMITED = -1
@@ -75,33 +76,35 @@ class TaskQueue:
     def __init__(self, name: str, connect: Connect = connect) -> None:
         self.name = name
         self._connect = connect
-        self._connecting: asyncio.Task[tasks_v2.CloudTasksAsyncClient] | None = None
+        self._connecting = asyncio.Lock()
+        self._client: tasks_v2.CloudTasksAsyncClient | None = None
         self._places = asyncio.Semaphore(CALLS_AT_ONCE)
         self._closed = False
 
     async def check(self) -> None:
-        """Check that the queue exists, that this process may read it, and that it dispatches and retries tasks.
+        """Check that the queue exists, and that it dispatches and retries tasks; again until Cloud Tasks answers.
 
         Raises:
             TtlError: There is no such queue, or the right to read it is missing.
-            TryLaterError: Cloud Tasks does not answer.
         """
-        try:
-            async with self._calling() as client:
-                queue = await client.get_queue(name=self.name, retry=_RETRY, timeout=CALL_SECONDS_MAX)
-        except _AbsentError as error:
-            raise TtlError(str(self._without_queue(error))) from None
-        except _RefusedError as error:
-            raise TtlError(str(error)) from None
+        for attempts in itertools.count():
+            try:
+                async with self._calling() as client:
+                    queue = await client.get_queue(name=self.name, retry=_RETRY, timeout=CALL_SECONDS_MAX)
+                break
+            except _RefusedError as error:
+                raise TtlError(str(error)) from None
+            except TryLaterError as error:
+                seconds = backoff_seconds(attempts, least=error.retry_after_seconds)
+                self._warn("queue of timers not checked", error=str(error), retry_seconds=seconds)
+                await asyncio.sleep(seconds)
         place = "{3} --location={1}".format(*self.name.split("/")[2:])
         if queue.state != tasks_v2.Queue.State.RUNNING:
-            fields = {"queue": self.name, "state": queue.state.name, "fix": f"gcloud tasks queues resume {place}"}
-            _log.warning("queue of timers sends no tasks", extra={"fields": fields})
-        if queue.retry_config.max_attempts != UNLIMITED:
-            attempts = queue.retry_config.max_attempts
+            fix = f"gcloud tasks queues resume {place}"
+            self._warn("queue of timers sends no tasks", state=queue.state.name, fix=fix)
+        if (attempts := queue.retry_config.max_attempts) != UNLIMITED:
             fix = f"gcloud tasks queues update {place} --max-attempts=unlimited"
-            fields = {"queue": self.name, "max_attempts": attempts, "fix": fix}
-            _log.warning("queue of timers drops tasks after some attempts", extra={"fields": fields})
+            self._warn("queue of timers drops tasks after some attempts", max_attempts=attempts, fix=fix)
 
     async def create(self, task: tasks_v2.Task) -> bool:
         """Create a task; return False if its name is in use, or was in use until recently.
@@ -115,11 +118,9 @@ class TaskQueue:
                 await client.create_task(parent=self.name, task=task, retry=_RETRY, timeout=CALL_SECONDS_MAX)
         except google_errors.AlreadyExists:
             return False
-        except _AbsentError as error:
-            raise self._without_queue(error) from None
         return True
 
-    async def sent(self, path: str) -> int | None:
+    async def sent(self, name: str) -> int | None:
         """Return how often a task was sent, including now; None if it does not exist.
 
         Raises:
@@ -127,22 +128,10 @@ class TaskQueue:
         """
         try:
             async with self._calling() as client:
-                task = await client.get_task(name=path, retry=_RETRY, timeout=CALL_SECONDS_MAX)
+                task = await client.get_task(name=f"{self.name}/tasks/{name}", retry=_RETRY, timeout=CALL_SECONDS_MAX)
         except _AbsentError:
             return None
         return int(task.dispatch_count)
-
-    async def delete(self, path: str) -> None:
-        """Delete a task; one that does not exist is no error.
-
-        Raises:
-            TryLaterError: The task cannot be deleted now.
-        """
-        try:
-            async with self._calling() as client:
-                await client.delete_task(name=path, retry=_RETRY, timeout=CALL_SECONDS_MAX)
-        except _AbsentError:
-            return
 
     async def read(self, after: str, limit: int, *, full: bool) -> tuple[list[tasks_v2.Task], str]:
         """Read a page of tasks, in any order; return them, and the position of the next page.
@@ -162,41 +151,39 @@ class TaskQueue:
         try:
             async with self._calling() as client:
                 page = await client.list_tasks(request, retry=_RETRY, timeout=CALL_SECONDS_MAX)
-        except _AbsentError as error:
-            raise self._without_queue(error) from None
         except EventError:
             raise ValueError(f"expected a position in the queue of the timers, got {after!r}") from None
         return list(page.tasks), page.next_page_token
 
     async def close(self) -> None:
         """End the calls in progress, and close the connection."""
-        self._closed = True
-        if self._connecting:
-            with suppress(TtlError):  # then there is no connection
-                transport = cast(CloudTasksGrpcAsyncIOTransport, (await self._connecting).transport)
-                await transport.grpc_channel.close(CALL_SECONDS_MAX)
+        async with self._connecting:
+            self._closed = True
+        if self._client:
+            transport = cast(CloudTasksGrpcAsyncIOTransport, self._client.transport)
+            await transport.grpc_channel.close(CALL_SECONDS_MAX)
 
-    async def _client(self) -> tasks_v2.CloudTasksAsyncClient:
-        if self._closed:
-            raise TryLaterError("the timer engine is stopping")
-        if self._connecting is None or (self._connecting.done() and self._connecting.exception()):
-            self._connecting = asyncio.create_task(self._connect_once(), name="cloud-tasks")
-        return await asyncio.shield(self._connecting)
-
-    async def _connect_once(self) -> tasks_v2.CloudTasksAsyncClient:
-        return await self._connect()
+    async def _open(self) -> tasks_v2.CloudTasksAsyncClient:
+        async with self._connecting:
+            if self._closed:
+                raise TryLaterError("the timer engine is stopping")
+            if self._client is None:
+                self._client = await self._connect()
+            return self._client
 
     @asynccontextmanager
     async def _calling(self) -> AsyncIterator[tasks_v2.CloudTasksAsyncClient]:
         """Wait for a place, and translate the errors of Google's client; AlreadyExists is left to the caller."""
-        client = await self._client()
+        client = await self._open()
         try:
             async with self._places:
                 yield client
         except google_errors.AlreadyExists:
             raise
         except google_errors.NotFound as error:
-            raise _AbsentError(_line(error)) from None
+            raise _AbsentError(
+                f"there is no queue {self.name}: {_line(error)}; create it: gcloud tasks queues create"
+            ) from None
         except (google_errors.PermissionDenied, google_errors.Unauthenticated) as error:
             fix = f"grant this process's account {RIGHTS}, and iam.serviceAccounts.actAs on TTL_TASKS_ACCOUNT"
             raise _RefusedError(f"{self.name} refuses this process: {_line(error)}; {fix}") from None
@@ -205,30 +192,8 @@ class TaskQueue:
         except (google_errors.GoogleAPIError, GoogleAuthError) as error:
             raise TryLaterError(f"{self.name}: {_line(error)}", retry_after_seconds=_retry_seconds(error)) from None
 
-    def _without_queue(self, error: Exception) -> "_RefusedError":
-        return _RefusedError(f"there is no queue {self.name}: {error}; create it: gcloud tasks queues create")
-
-
-async def check_until_answered(queue: TaskQueue) -> None:
-    """Check the queue at the start of a process, again and again until Cloud Tasks answers.
-
-    Raises:
-        TtlError: There is no such queue, or the right to read it is missing.
-    """
-    attempts = 0
-    while True:
-        try:
-            return await queue.check()
-        except TryLaterError as error:
-            seconds = backoff_seconds(attempts, least=error.retry_after_seconds)
-            fields = {"error": str(error), "retry_seconds": seconds}
-            _log.warning("queue of timers not checked", extra={"fields": fields})
-        await asyncio.sleep(seconds)
-        attempts += 1
-
-
-class _AbsentError(Exception):
-    """Cloud Tasks answers that there is no such task, or no such queue."""
+    def _warn(self, message: str, **fields: object) -> None:
+        _log.warning(message, extra={"fields": {"queue": self.name, **fields}})
 
 
 class _RefusedError(TryLaterError):
@@ -236,6 +201,10 @@ class _RefusedError(TryLaterError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_seconds=REFUSED_RETRY_SECONDS)
+
+
+class _AbsentError(_RefusedError):
+    """The queue is missing, or the task that a call names."""
 
 
 def _retry_seconds(error: Exception) -> float:
