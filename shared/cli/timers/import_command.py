@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +20,7 @@ from shared.cli.output.width import echo
 from shared.cli.timers.place import settings_of
 from shared.cli.timers.timer_lines import LineError, parse_lines
 from shared.errors import TryLaterError, TtlError
-from shared.messages import TIMERS_MAX
+from shared.messages import TIMERS_MAX, Timer
 from shared.ports import Timers
 
 
@@ -34,8 +35,9 @@ from shared.ports import Timers
 async def import_timers(file: Path, *, to: str | None) -> None:
     """Set the timers of an export: of FILE, or of standard input.
 
-    All lines are checked before the first timer is set. A timer of the export replaces the pending one of its object
-    and purpose, so import before the processes use the new timers. An import that was interrupted can be repeated.
+    All lines are checked before the first timer is set. In SQLite and NATS, a timer of the export replaces the pending
+    one of its object and purpose, so import before the processes use the new timers. If an export of Cloud Tasks has
+    several timers of one object and purpose, the earliest is set. An import that was interrupted can be repeated.
     """
     settings = settings_of(to, "--to")
     if settings.timers is None:
@@ -43,17 +45,35 @@ async def import_timers(file: Path, *, to: str | None) -> None:
     with _opened(file) as lines:
         name = "standard input" if file == Path("-") else f"{file}"
         try:
-            count = sum(1 for _ in parse_lines(lines, name))
+            earliest = _earliest_in(parse_lines(lines, name))
         except LineError as error:
             raise TtlError(f"{error}; no timer was set") from None
         lines.seek(0)
+        count = len(earliest)
         async with open_timers(settings, SystemClock()) as target:
-            await _set(target, lines, name, count)
+            await _set(target, _only(earliest, parse_lines(lines, name)), count)
     echo(f"{plural(count, 'timer')} set in {settings.timers}")
 
 
-async def _set(target: Timers, lines: IO[bytes], name: str, count: int) -> None:
-    found, done = parse_lines(lines, name), 0
+def _earliest_in(timers: Iterator[Timer]) -> dict[int, datetime]:
+    """Return the earliest due time of each key; by its hash, since an export may have a million timers."""
+    earliest: dict[int, datetime] = {}
+    for timer in timers:
+        key = hash(timer.key)
+        earliest[key] = min(earliest.get(key, timer.due_at), timer.due_at)
+    return earliest
+
+
+def _only(earliest: dict[int, datetime], timers: Iterator[Timer]) -> Iterator[Timer]:
+    """Yield the earliest timer of each key: too early costs a read, whose answer sets the right timer."""
+    for timer in timers:
+        if earliest.get(key := hash(timer.key)) == timer.due_at:
+            del earliest[key]
+            yield timer
+
+
+async def _set(target: Timers, found: Iterator[Timer], count: int) -> None:
+    done = 0
     while batch := list(itertools.islice(found, TIMERS_MAX)):
         try:
             await target.set(batch)

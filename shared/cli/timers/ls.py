@@ -161,7 +161,7 @@ class _TimerTable(_Table):
 
     def end(self, listed: _Listed, pending: int) -> str:
         count = listed.purposes.total()
-        of = f" of {pending:,} pending" if pending != count else ""
+        of = f" of {pending:,} pending" if pending > count else ""  # Cloud Tasks counts the timers of one object once
         parts = ", ".join(f"{number:,} {purpose}" for purpose, number in sorted(listed.purposes.items()))
         first = f"; the first is due at {format_instant(listed.first)}" if listed.first else ""
         inform(f"{plural(count, 'timer')}{of}{f': {parts}' if parts else ''}{first}")
@@ -209,27 +209,32 @@ class TimerChange(StrEnum):
     RETRIED = "retried"
     """Its delivery failed, and is repeated."""
     GONE = "gone"
-    """It fired, or it was cancelled."""
+    """It fired, and its object has no other one of this purpose."""
 
 
 class PendingChanges:
     """Compares each read of the pending timers with the read before; keeps the timers of one read in memory."""
 
     def __init__(self) -> None:
-        self._before: dict[TimerKey, Timer] = {}
+        self._before: dict[TimerKey, list[Timer]] = {}
 
     def find(self, timers: Sequence[Timer]) -> Iterator[tuple[TimerChange, Timer]]:
         """Yield what changed since the read before, in the order of the engine; the timers that are gone come last."""
         before, self._before = self._before, {}
         for timer in timers:
-            known = before.pop(timer.key, None)
-            is_twice = timer.key in self._before  # a timer that is set again during the read may be on two pages
-            self._before[timer.key] = timer
-            if known is None:
-                if not is_twice:
-                    yield TimerChange.PENDING, timer
-            elif known.attempts < timer.attempts:
-                yield TimerChange.RETRIED, timer
-            elif known.due_at != timer.due_at:
-                yield TimerChange.MOVED, timer
-        yield from ((TimerChange.GONE, timer) for timer in before.values())
+            listed = self._before.setdefault(timer.key, [])  # several: Cloud Tasks, or a set during the read
+            if known := before.get(timer.key):
+                if change := _change_of(timer, known):
+                    yield change, timer
+            elif not listed:
+                yield TimerChange.PENDING, timer
+            listed.append(timer)
+        yield from ((TimerChange.GONE, of_key[-1]) for key, of_key in before.items() if key not in self._before)
+
+
+def _change_of(timer: Timer, known: Sequence[Timer]) -> TimerChange | None:
+    """Return what happened to a timer since the read before, which had these timers of its key."""
+    of_same_time = [one for one in known if one.due_at == timer.due_at]
+    if timer.attempts > max(one.attempts for one in of_same_time or known):
+        return TimerChange.RETRIED
+    return None if of_same_time else TimerChange.MOVED

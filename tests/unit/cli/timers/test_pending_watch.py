@@ -10,7 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.timers.ls import PendingChanges, TimerChange
+from shared.cli.timers.ls import PendingChanges, TimerChange, _Listed, _TimerTable
 from tests.builders import ROOT
 from tests.unit.cli.timers.test_timers_commands import create, engine_on, timer
 
@@ -30,6 +30,25 @@ def test_changes_name_each_timer_that_is_new_moved_retried_or_gone():
         (TimerChange.PENDING, "d"),
         (TimerChange.GONE, "c"),
     ]
+
+
+def test_second_timer_of_one_object_is_one_change():
+    """Cloud Tasks keeps the earlier timer."""
+    changes, earlier, later = PendingChanges(), timer("a", 60), timer("a", 7_200)
+    assert found(changes, earlier) == [(TimerChange.PENDING, "a")]
+    assert found(changes, earlier, later) == [(TimerChange.MOVED, "a")]
+    assert found(changes, later, earlier) == []
+    assert found(changes, timer("a", 60, attempts=1), later) == [(TimerChange.RETRIED, "a")]
+    assert found(changes, later) == []
+    assert found(changes) == [(TimerChange.GONE, "a")]
+
+
+def test_list_of_several_timers_of_one_object_names_no_smaller_total(capsys):
+    """Cloud Tasks counts the timers of one object once."""
+    listed = _Listed()
+    listed.add([timer("a", 60), timer("a", 7_200)])
+    _TimerTable().end(listed, 1)
+    assert capsys.readouterr().err.startswith("2 timers: 2 expire;")
 
 
 def test_timer_on_two_pages_is_one_change():

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.cli.main import main
 from shared.cli.timers.place import make_path_of_run
+from shared.cli.timers.timer_lines import first_line, last_line, timer_line
 from shared.core.values.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Message, Purpose, Timer
@@ -146,6 +147,15 @@ def test_import_sets_what_export_wrote(use: Use, tmp_path: Path, *, by_file: boo
         result = use("import", "--to", "sqlite:new.db", given=use("export").stdout)
     assert (result.exit_code, result.stdout) == (0, "26 timers set in sqlite:new.db\n")
     assert stored(tmp_path / "new.db") == stored(tmp_path / "timers.db")
+
+
+def test_import_sets_the_earliest_of_several_timers_of_one_object(use: Use, tmp_path: Path) -> None:
+    """An export of Cloud Tasks has them in any order; SQLite would keep the last one, and delete late."""
+    lines = (first_line(), *(timer_line(timer("a", seconds)) for seconds in (600, 60, 3600, 60)), last_line(4))
+    result = use("import", "--to", "sqlite:new.db", given="\n".join(lines) + "\n")
+    assert (result.exit_code, result.stdout) == (0, "1 timer set in sqlite:new.db\n")
+    create(tmp_path / "expected.db", [timer("a", 60)])
+    assert stored(tmp_path / "new.db") == stored(tmp_path / "expected.db")
 
 
 def test_export_begins_with_its_version_and_ends_with_its_count(use: Use) -> None:
