@@ -20,7 +20,7 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of, to_http
 from shared.adapters.timers.cloudtasks.engine import AHEAD_MAX, CloudTasksTimers
 from shared.adapters.timers.cloudtasks.names import free_name_of, name_of
-from shared.adapters.timers.cloudtasks.task_form import TASK_BYTES_MAX, read_timer
+from shared.adapters.timers.cloudtasks.task_form import read_timer
 from shared.adapters.timers.limits import EngineLimits
 from shared.bootstrap.admission import build_admission
 from shared.core.values.objects import ObjectRef
@@ -33,7 +33,7 @@ from tests.contract.timers.cloudtasks_world import ACCOUNT, FORM, TARGET, Timers
 from tests.contract.timers.worlds import QUICK, ShiftedClock, Target, until
 from tests.issuers import SUBJECT, LoopbackIssuer
 from tests.loopback import answering_with
-from tests.tasks_server import QUEUE, TasksServer
+from tests.tasks_server import QUEUE, TASK_BYTES_MAX, TasksServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -157,14 +157,15 @@ async def test_timer_that_fired_by_a_clock_that_was_ahead_fires_again_at_its_due
     await setup.arrival()
 
 
-@pytest.mark.parametrize("refusing", ["broker", "function", "function-pause"])
+@pytest.mark.parametrize("refusing", ["broker", "function", "function-pause", "crowd"])
 @pytest.mark.parametrize("pause", [0.0, 1.7], ids=["now", "later"])
 async def test_sweeps_add_no_tasks_to_a_timer_that_always_fails(setup, pause, refusing):
     """Else each sweep would add a chain of retries that only ends with the failure: no due time occurs twice."""
     setup.server.state = tasks_v2.Queue.State.PAUSED  # this test sends the tasks, without HTTP
-    engine = setup.start(jitter=random.Random(1).random)
+    limits = replace(QUICK, in_flight=0 if refusing == "crowd" else 1)
+    engine = setup.start(limits=limits, jitter=random.Random(1).random)
     setup.target.errors["Job"] = TryLaterError("away")
-    if refusing != "broker":  # the Broker accepts the timer, and the function answers with the next attempt
+    if refusing.startswith("function"):  # the Broker accepts the timer, and the function answers with the next attempt
 
         async def answer(timer: Timer) -> None:
             least = 60.0 if refusing == "function-pause" else 0.0
@@ -184,7 +185,7 @@ async def test_sweeps_add_no_tasks_to_a_timer_that_always_fails(setup, pause, re
             first.attempts += 1
             await engine.fire(FiredTask(read_timer(first.task), first.task.name.rpartition("/")[2], first.at))
             setup.server._end(first.task.name)
-    assert most <= 4
+    assert most <= 5
 
 
 async def test_older_version_accepts_the_names_of_this_one(setup):
@@ -301,7 +302,7 @@ async def test_timer_without_a_place_waits_longer_the_longer_it_is_overdue(setup
         await engine.set([setup.timer(f"uid-{age}", -age)])
         await until(lambda: setup.server.dispatches and setup.server.dispatches[0].status, "the answer")
         (task,) = setup.server.tasks.values()
-        assert wait - 1 <= (task.at - setup.clock.now()).total_seconds() <= wait + 1
+        assert wait - 1 <= (task.at - setup.clock.now()).total_seconds() <= wait + min(wait, 16) + 1
 
 
 async def test_set_whose_creation_was_not_answered_can_be_repeated(setup):
@@ -358,9 +359,8 @@ async def test_deleted_queue_names_the_queue(setup):
 async def test_timer_that_is_too_large_is_refused(setup):
     engine = setup.start()
     ref = ObjectRef("batch/v1", "Job", "ci", "n" * TASK_BYTES_MAX, "uid-1")
-    with pytest.raises(EventError, match=f"at most {TASK_BYTES_MAX} bytes"):
+    with pytest.raises(EventError, match="Task size too large"):
         await engine.set([setup.timer().model_copy(update={"ref": ref})])
-    assert setup.server.calls["CreateTask"] == 0
 
 
 async def test_timer_that_is_set_again_counts_once_while_its_old_task_exists(setup):

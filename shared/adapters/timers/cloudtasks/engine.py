@@ -5,7 +5,7 @@
 - The name of a task follows from uid, purpose and the second in which it is sent, so timers of one object that are due
   in the same second are one task. A name that is taken counts as set only if its task was not sent yet: a task that was
   sent may have fired already.
-- So a task is sent at a full second, up to a second after the due time. A retry is up to 64 s later than its back-off.
+- So a task is sent at a full second, up to a second after the due time, and a retry up to 16 s after its back-off.
 - A task that is early by the clock of this process is set again. So are timers that are due in more than 30 days, with
   a stop on the way.
 - After a failed delivery the timer is set again, and the old task is acknowledged. An answer with an error would slow
@@ -14,15 +14,17 @@
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, sent_at
-from shared.adapters.timers.cloudtasks.task_deliveries import NoPlaceError, TaskDeliveries
 from shared.adapters.timers.cloudtasks.task_form import TaskForm, read_timer
 from shared.adapters.timers.cloudtasks.task_queue import TASKS_OF_ONE_PAGE_MAX, Connect, TaskQueue, connect
+from shared.adapters.timers.in_flight import FailureLog
 from shared.adapters.timers.limits import LIMITS, EngineLimits
+from shared.adapters.timers.places import Places, share_of
 from shared.core.values.objects import quote
 from shared.core.values.timing import BACKOFF_SECONDS_MAX, backoff_seconds
 from shared.errors import EventError
@@ -72,7 +74,9 @@ class CloudTasksTimers:
     ) -> None:
         self._form, self._clock, self._limits, self._jitter = form, clock, limits, jitter
         self._queue = TaskQueue(form.queue, connect)
-        self._deliveries = TaskDeliveries(publisher, limits)
+        self._publisher, self._failures = publisher, FailureLog()
+        self._places = defaultdict[str, Places](lambda: Places(limits.in_flight))
+        self._in_flight: list[datetime] = []
 
     async def set(self, timers: Sequence[Timer]) -> None:
         """Create a task for each timer; the tasks of earlier sets stay.
@@ -103,19 +107,19 @@ class CloudTasksTimers:
             early = timer.due_at - self._clock.now()
         if early > _NOW:  # a server whose clock is ahead would send it at once at its due time, again and again
             return await self._continue(fired.task, timer, max(timer.due_at, _later(fired.scheduled_at, early)))
-        error = await self._deliveries.deliver(timer)
-        if error is None:
-            return None
-        if isinstance(error, NoPlaceError):  # it waits as long as since its due time, so that a crowd thins out
-            seconds = min(max(-early.total_seconds(), PUT_OFF_SECONDS), BACKOFF_SECONDS_MAX) * (1 - self._jitter() / 4)
-        else:
+        if self._places[timer.purpose].may_take(share_of(timer.ref)):
+            error = await self._deliver(timer)
+            if error is None:
+                return None
             seconds = self._limits.retry_seconds(timer.attempts, error, self._jitter())
             timer = timer.model_copy(update={"attempts": min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)})
-            self._deliveries.failed(timer, error, seconds)
-        now = max(
-            self._clock.now(), fired.scheduled_at
-        )  # by the server's clock: if that is ahead, it would send it at once
-        return await self._continue(fired.task, timer, _later(now, timedelta(seconds=seconds)))
+            uid, attempts = timer.ref.uid, timer.attempts
+            self._failures.failed(timer.purpose, uid, attempts=attempts, error=error, seconds=seconds)
+        else:  # it waits as long as since its due time, so that a crowd thins out
+            seconds = min(max(-early.total_seconds(), PUT_OFF_SECONDS), BACKOFF_SECONDS_MAX) * (1 - self._jitter() / 4)
+        # A server whose clock is ahead would send a task at once that is scheduled by this clock.
+        now = max(self._clock.now(), fired.scheduled_at)
+        return await self._continue(fired.task, timer, sent_at(timer, _later(now, timedelta(seconds=seconds)), seconds))
 
     async def run(self) -> None:
         """Check the queue, then wait until cancelled, and close: Cloud Tasks keeps the time.
@@ -130,11 +134,11 @@ class CloudTasksTimers:
             await self.close()
 
     async def close(self) -> None:
-        """Wait for the deliveries in flight, and close the connection; `run` ends with this call."""
-        try:
-            await self._deliveries.drain()
-        finally:
-            await self._queue.close()
+        """Close the connection; `run` ends with this call.
+
+        A delivery is a request to this process: its server lets it end before, and Cloud Tasks repeats it otherwise.
+        """
+        await self._queue.close()
 
     async def pending(self) -> int:
         """Return the number of timers, those in flight included; at most 10,000, since each page is a call."""
@@ -148,7 +152,7 @@ class CloudTasksTimers:
 
     async def next_due(self) -> datetime | None:
         """Return when the oldest timer was due that this process delivers now; None without one."""
-        return self._deliveries.oldest()
+        return min(self._in_flight, default=None)
 
     async def page(
         self, after: str = "", *, limit: int = TIMERS_OF_ONE_PAGE, wanted: TimerFilter = EVERY_TIMER
@@ -160,6 +164,23 @@ class CloudTasksTimers:
             with suppress(ValueError):  # another program made the task
                 timers.append(read_timer(task))
         return TimerPage(tuple(filter(wanted.matches, timers)), next_page)
+
+    async def _deliver(self, timer: Timer) -> Exception | None:
+        """Publish a timer for which there is a place; return the error if that failed."""
+        places, share, failed = self._places[timer.purpose], share_of(timer.ref), True
+        places.take(share)
+        self._in_flight.append(timer.due_at)
+        try:
+            async with asyncio.timeout(self._limits.timeout_of(timer.purpose)):
+                await self._publisher.publish(timer)
+            failed = False
+        except Exception as error:  # noqa: BLE001 - no error of a publisher may lose a timer
+            return error
+        finally:
+            self._in_flight.remove(timer.due_at)
+            places.give(share, failed=failed)
+        self._failures.succeeded(timer.purpose)
+        return None
 
     async def _continue(self, task: str, timer: Timer, at: datetime) -> None:
         """Create the task that continues a task that was sent.

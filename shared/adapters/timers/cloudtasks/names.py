@@ -20,6 +20,7 @@ hexadecimal digits in place of RANDOM. They accept the names of this version.
 """
 
 import hashlib
+import math
 import re
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -27,17 +28,23 @@ from datetime import UTC, datetime, timedelta
 from shared.messages import Timer
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DOUBLINGS_MAX = 6  # 64 s, just above the longest back-off
+_DOUBLINGS_MAX = 4  # 16 s, about a quarter of the longest back-off
 
 
-def sent_at(timer: Timer, at: datetime) -> datetime:
-    """Return the first full second that is not before an instant; of a timer that failed, one in up to 64 seconds.
+def sent_at(timer: Timer, at: datetime, pause: float = 0.0) -> datetime:
+    """Return the first full second that is not before an instant; after a pause, one in up to 16 seconds.
 
-    The more attempts failed, the fewer seconds there are for the next one, at an offset that depends on the key. So the
-    retries of one timer meet in one task. Otherwise each sweep of an object whose timer always fails would add a task
-    that is retried as long as it fails.
+    The longer the pause, the fewer such seconds there are, at an offset that depends on the key. So the retries of one
+    timer meet: there are at most four tasks a minute of it. Otherwise each sweep of an object whose timer always fails,
+    and each event that arrives twice, would add a task that is retried as long as it fails.
+
+    Args:
+        timer: The timer. If attempts failed, that was a pause, too.
+        at: When it is to be sent.
+        pause: The seconds that it waits until then, because it failed or found no place.
     """
-    period = timedelta(seconds=2 ** min(max(timer.attempts - 2, 0), _DOUBLINGS_MAX))
+    doublings = max(timer.attempts - 2, int(math.log2(max(pause, 1.0))))
+    period = timedelta(seconds=2 ** min(doublings, _DOUBLINGS_MAX))
     try:
         return at + (_EPOCH + timedelta(seconds=int(_key_of(timer)[:8], 16)) - at) % period
     except OverflowError:
