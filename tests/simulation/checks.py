@@ -179,8 +179,8 @@ class Checks:
             "reads": call.reads <= 1 + again + call.conflicts + call.absent_paths,  # one finds out what a 409 means
             # the owner, and the namespace before it and after it, each twice; and for a quota the owners of the others
             "others": call.others <= 6 + 3 * again + (2 + again) * OWNERS_OF_OTHERS_MAX * bool(call.quotas),
-            # of what is remembered, and of what is read; a quota needs a newer one than a rank
-            "lists": call.lists <= (2 + again) * (1 + bool(call.quotas)) + again + call.absent_paths,
+            # of what is remembered, and of what is read; a quota, maybe read by another event, needs a newer one
+            "lists": call.lists <= (2 + again) * (1 + bool(self.world.quotas)) + again + call.absent_paths,
             "quotas": call.quotas <= 2 + 2 * again,
             "deletes": call.deletes <= DECISIONS_MAX + call.absent_paths,
             "absent_paths": call.absent_paths <= ABSENT_PATHS_MAX,

@@ -43,6 +43,7 @@ class Faults:
         self.delay = some(0.3)
         self.timer_fault = some(0.2)
         self.fires_twice = some(0.2)
+        self.keeps_replaced = some(1.0)
         if self.rng.random() < 0.3:
             verbs = self.rng.choice((("DELETE",), ("DELETE", "GET"), ("LIST",), ("DELETE", "GET", "LIST")))
             kind = self.rng.choice(("Job", "Pod", "TrainJob"))

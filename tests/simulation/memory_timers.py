@@ -44,9 +44,16 @@ class PendingTimer:
 
 @dataclass
 class TimerStore:
-    """What survives a process."""
+    """What survives a process.
 
-    pending: dict[TimerKey, PendingTimer] = field(default_factory=dict)
+    Attributes:
+        pending: The timers, by row.
+        newest: The row of the timer that was set last, by its key.
+        rows: The rows of the next timers.
+    """
+
+    pending: dict[int, PendingTimer] = field(default_factory=dict)
+    newest: dict[TimerKey, int] = field(default_factory=dict)
     rows: "count[int]" = field(default_factory=lambda: count(1))
 
 
@@ -75,7 +82,7 @@ class MemoryTimers:
         self.store, self._clock, self._publisher, self._limits = store, clock, publisher, limits
         self._jitter, self._start = jitter, start
         self._places: dict[str, Places] = {}
-        self._in_flight: dict[TimerKey, asyncio.Task[None]] = {}
+        self._in_flight: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._seen_at: datetime | None = None
         self._closing = False
@@ -88,8 +95,24 @@ class MemoryTimers:
             if timer.attempts:
                 pause = timedelta(seconds=backoff_seconds(timer.attempts - 1, jitter=1.0))
                 fire_at = max(fire_at, self._clock.now() + pause)
-            self.store.pending[timer.key] = PendingTimer(next(self.store.rows), timer, fire_at, timer.attempts)
+            replaced = self.store.pending.get(self.store.newest.get(timer.key, 0))
+            if replaced and not self.keeps(replaced):
+                del self.store.pending[replaced.row]
+            row = self.store.newest[timer.key] = next(self.store.rows)
+            self.add(PendingTimer(row, timer, fire_at, timer.attempts))
         self._changed.set()
+
+    def keeps(self, _replaced: PendingTimer) -> bool:
+        """Return whether a timer that is set again fires at its earlier due time too."""
+        return False
+
+    def add(self, one: PendingTimer) -> None:
+        """Store a timer that was set, or whose delivery failed."""
+        self.store.pending[one.row] = one
+
+    def is_in_flight(self, one: PendingTimer) -> bool:
+        """Return whether a timer is being delivered."""
+        return one.row in self._in_flight
 
     async def pending(self) -> int:
         """See `CountedTimers.pending`."""
@@ -141,16 +164,16 @@ class MemoryTimers:
         self._seen_at = now
         if seen_at is not None and now > seen_at - CLOCK_STEP:
             return
-        for key, one in self.store.pending.items():
-            if one.attempts and one.fire_at > now and key not in self._in_flight:
-                self.store.pending[key] = replace(one, fire_at=one.timer.due_at)
+        for row, one in self.store.pending.items():
+            if one.attempts and one.fire_at > now and row not in self._in_flight:
+                self.store.pending[row] = replace(one, fire_at=one.timer.due_at)
 
     def _start_due(self) -> float:
         """Start what is due and has a place, the oldest first; return the seconds until the next look."""
         now, waiting = self._clock.now(), []
-        for key, one in self.store.pending.items():
-            if key not in self._in_flight:
-                waiting.append((one.fire_at, one.row, one))
+        for row, one in self.store.pending.items():
+            if row not in self._in_flight:
+                waiting.append((one.fire_at, row, one))
         waiting.sort()
         pause = self._limits.rest_seconds
         for fire_at, _, one in waiting:
@@ -159,7 +182,7 @@ class MemoryTimers:
             places = self._places.setdefault(one.timer.purpose, Places(self._limits.in_flight))
             if places.may_take(share_of(one.timer.ref)):
                 places.take(share_of(one.timer.ref))
-                self._in_flight[one.timer.key] = self._start(self._deliver(one, places))
+                self._in_flight[one.row] = self._start(self._deliver(one, places))
         return pause
 
     async def _deliver(self, one: PendingTimer, places: Places) -> None:
@@ -174,20 +197,19 @@ class MemoryTimers:
             self.delivered(one)
         finally:
             places.give(share_of(one.timer.ref), failed=failed)
-            del self._in_flight[one.timer.key]
+            del self._in_flight[one.row]
             self._changed.set()
 
     def delivered(self, one: PendingTimer) -> None:
-        """Delete a delivered timer, unless it was replaced during the delivery."""
-        if self.store.pending.get(one.timer.key) is one:
-            del self.store.pending[one.timer.key]
+        """Delete a delivered timer; one that was replaced during the delivery is gone already."""
+        self.store.pending.pop(one.row, None)
 
     def _postpone(self, one: PendingTimer, error: Exception) -> None:
-        if self.store.pending.get(one.timer.key) is not one:
+        if self.store.pending.pop(one.row, None) is None:
             return
         pause = timedelta(seconds=self._limits.retry_seconds(one.attempts, error, self._jitter()))
         fire_at = max(one.timer.due_at, self._clock.now() + pause)
-        self.store.pending[one.timer.key] = replace(one, fire_at=fire_at, attempts=one.attempts + 1)
+        self.add(replace(one, fire_at=fire_at, attempts=one.attempts + 1))
 
 
 def _counted(one: PendingTimer) -> Timer:

@@ -1,9 +1,15 @@
-"""The timer engines of the simulated worlds: the engine in memory, with the faults of a store and of a crash."""
+"""The timer engines of the simulated worlds: the engine in memory, with the faults of a store and of a crash.
+
+In some worlds a timer that is set again fires at its earlier due time too, as on Cloud Tasks. There the timers of one
+object become one as its tasks do. Otherwise each event that arrives twice would begin one more chain of retries.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from shared.adapters.timers.cloudtasks.names import sent_at
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Message, Timer
 from shared.ports import Publisher
@@ -12,7 +18,7 @@ from tests.simulation.memory_timers import MemoryTimers, PendingTimer
 
 
 class ForgetfulTimers(MemoryTimers):
-    """An engine that now and then forgets that it delivered a timer, as a crash in between does.
+    """An engine that now and then forgets that it delivered a timer, as a crash in between does, or keeps an older one.
 
     Args:
         world: Has the clocks, the faults and the store of the timers.
@@ -22,8 +28,23 @@ class ForgetfulTimers(MemoryTimers):
 
     def __init__(self, world: Any, publisher: Publisher, start: Any) -> None:
         self.world = world
-        clock = ReadClock(world.clocks.timers)
-        super().__init__(world.timer_store, clock, publisher, jitter=world.faults.rng.random, start=start)
+        self.clock = ReadClock(world.clocks.timers)
+        super().__init__(world.timer_store, self.clock, publisher, jitter=world.faults.rng.random, start=start)
+
+    def keeps(self, replaced: PendingTimer) -> bool:
+        faults = self.world.faults
+        is_kept: bool = faults.happens(faults.keeps_replaced)
+        if is_kept:
+            self.world.note("timers", f"keeps {replaced.timer.ref} {replaced.timer.due_at:%H:%M:%S.%f}")
+        return is_kept
+
+    def add(self, one: PendingTimer) -> None:
+        if self.world.faults.keeps_replaced and one.fire_at > self.clock.now():
+            one = replace(one, fire_at=sent_at(one.timer.model_copy(update={"attempts": one.attempts}), one.fire_at))
+            same = [other for other in self.store.pending.values() if other.timer.key == one.timer.key]
+            if any(other.fire_at == one.fire_at and not self.is_in_flight(other) for other in same):
+                return
+        super().add(one)
 
     def delivered(self, one: PendingTimer) -> None:
         if not self.world.faults.happens(self.world.faults.fires_twice):

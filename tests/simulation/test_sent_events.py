@@ -31,7 +31,7 @@ def run_checked(world: Any, of_process: Any, sent: SentEvents) -> None:
 
 def test_every_event_of_the_functions_is_sent_and_has_its_schema():
     with checking_sent_events(simbroker, process, source) as sent:
-        World(5).run()
+        World(4).run()
         run_checked(ArchiveWorld, ArchiveProcess, sent)
         run_checked(DeadlineWorld, DeadlineProcess, sent)
     assert {one.type for one in list_messages() if one not in NOT_SENT} <= set(sent.types)

@@ -81,7 +81,7 @@ def test_every_fault_occurs_in_some_seed():
         missing.difference_update(word for word in words if word in trace)
         return not missing
 
-    run_until(World, 100, is_enough)
+    run_until(World, 150, is_enough)
     assert missing == set()
 
 
@@ -95,7 +95,7 @@ def test_mutant_that_decides_only_before_slow_safeguards_is_caught():
     def make(seed: int) -> World:
         return World(seed, mutant=DECIDED_ONCE, slow_safeguards=True)
 
-    assert_caught("world/decided-once", DECIDED_ONCE.rules, make, 80)
+    assert_caught("world/decided-once", DECIDED_ONCE.rules, make, 150)
 
 
 @pytest.mark.parametrize("seed", range(24))
