@@ -414,7 +414,11 @@ async def test_engine_without_a_google_account_ends_with_one_error(setup, monkey
 @pytest.mark.parametrize(
     ("change", "message", "fix"),
     [
-        ({"state": tasks_v2.Queue.State.PAUSED}, "queue of timers sends no tasks", "queues resume timers"),
+        (
+            {"state": tasks_v2.Queue.State.PAUSED},
+            "the queue of timers is paused or disabled, so no timer fires",
+            "queues resume timers",
+        ),
         ({"max_attempts": 100}, "queue of timers drops tasks", "--max-attempts=unlimited"),
     ],
     ids=["paused", "attempts"],

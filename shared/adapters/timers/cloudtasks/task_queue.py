@@ -101,7 +101,7 @@ class TaskQueue:
         place = "{3} --location={1}".format(*self.name.split("/")[2:])
         if queue.state != tasks_v2.Queue.State.RUNNING:
             fix = f"gcloud tasks queues resume {place}"
-            self._warn("queue of timers sends no tasks", state=queue.state.name, fix=fix)
+            self._warn("the queue of timers is paused or disabled, so no timer fires", state=queue.state.name, fix=fix)
         if (attempts := queue.retry_config.max_attempts) != UNLIMITED:
             fix = f"gcloud tasks queues update {place} --max-attempts=unlimited"
             self._warn("queue of timers drops tasks after some attempts", max_attempts=attempts, fix=fix)

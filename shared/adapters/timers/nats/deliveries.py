@@ -90,7 +90,10 @@ class NatsDeliveries:
         try:
             failed = await self._settle(lane, fired)
         except TryLaterError as error:  # the servers are away: they deliver the timer again
-            _log.warning("timer not settled", extra={"fields": {"purpose": lane.purpose, "error": str(error)}})
+            _log.warning(
+                "timer not acknowledged: NATS delivers it again",
+                extra={"fields": {"purpose": lane.purpose, "error": str(error)}},
+            )
         finally:
             lane.finish(fired, time.monotonic(), failed=failed)
             self._ended(fired)
@@ -159,6 +162,9 @@ class NatsDeliveries:
                 await self._heads.postpone(later, fired.sequence, fired.schedule)
                 await fired.settle()
         except TryLaterError as error:
-            _log.warning("timer not settled", extra={"fields": {"uid": fired.timer.ref.uid, "error": str(error)}})
+            _log.warning(
+                "timer not acknowledged: NATS delivers it again",
+                extra={"fields": {"uid": fired.timer.ref.uid, "error": str(error)}},
+            )
         finally:
             self._ended(fired)
