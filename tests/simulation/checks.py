@@ -60,6 +60,7 @@ class Checks:
         jitter_of: What they may be spread over.
         refused: DELETEs of each uid of which the system heard that a right is missing.
         events_about: Kubernetes Events about each uid.
+        quotas_read: The namespaces whose quotas were read.
     """
 
     def __init__(self, world: Any) -> None:
@@ -74,6 +75,7 @@ class Checks:
         self.jitter_of: dict[str, timedelta] = {}
         self.refused: Counter[str] = Counter()
         self.events_about: Counter[str] = Counter()
+        self.quotas_read: set[str] = set()
         self._fires: dict[tuple[str, str], list[float]] = {}
         self._target: str = ""
 
@@ -89,6 +91,8 @@ class Checks:
         obj = self.world.history.find(kind, ref.namespace, ref.name)
         if obj is not None:
             self.calls_about[obj.uid, verb] += 1
+        if verb == "LIST" and kind == RESOURCE_QUOTAS.kind:
+            self.quotas_read.add(ref.namespace)
         call = invocation.get()
         if call is None or call.function != "expire":
             return
@@ -174,13 +178,13 @@ class Checks:
         """S4: what one event costs."""
         if call.function != "expire":
             return
-        again = call.conflicts + call.outdated
+        again, namespace = call.conflicts + call.outdated, call.name.partition("/")[2].partition("/")[0]
         bounds = {
             "reads": call.reads <= 1 + again + call.conflicts + call.absent_paths,  # one finds out what a 409 means
             # the owner, and the namespace before it and after it, each twice; and for a quota the owners of the others
             "others": call.others <= 6 + 3 * again + (2 + again) * OWNERS_OF_OTHERS_MAX * bool(call.quotas),
             # of what is remembered, and of what is read; a quota, maybe read by another event, needs a newer one
-            "lists": call.lists <= (2 + again) * (1 + bool(self.world.quotas)) + again + call.absent_paths,
+            "lists": call.lists <= (2 + again) * (1 + (namespace in self.quotas_read)) + again + call.absent_paths,
             "quotas": call.quotas <= 2 + 2 * again,
             "deletes": call.deletes <= DECISIONS_MAX + call.absent_paths,
             "absent_paths": call.absent_paths <= ABSENT_PATHS_MAX,

@@ -35,7 +35,9 @@ class ForgetfulTimers(MemoryTimers):
         faults = self.world.faults
         is_kept: bool = faults.happens(faults.keeps_replaced)
         if is_kept:
-            self.world.note("timers", f"keeps {replaced.timer.ref} {replaced.timer.due_at:%H:%M:%S.%f}")
+            self.world.note(
+                "timers", f"keeps the older timer of {replaced.timer.ref} {replaced.timer.due_at:%H:%M:%S.%f}"
+            )
         return is_kept
 
     def add(self, one: PendingTimer) -> None:

@@ -60,6 +60,7 @@ def test_every_fault_occurs_in_some_seed():
         "kills the process",
         "dead letter",
         "drops",
+        "keeps the older timer",
         "steps the local clock",
         "the watch breaks",
         "sends dev",

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, sent_at
+from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, second_in, sent_at
 from shared.adapters.timers.cloudtasks.task_form import TaskForm, read_timer
 from shared.adapters.timers.cloudtasks.task_queue import TASKS_OF_ONE_PAGE_MAX, Connect, TaskQueue, connect
 from shared.adapters.timers.in_flight import FailureLog
@@ -38,14 +38,17 @@ EARLY_MAX = timedelta(seconds=1)
 AHEAD_MAX = timedelta(days=29)
 """How far ahead a task is scheduled: Cloud Tasks accepts 30 days by its own clock, and keeps a task for 31 days."""
 
+PLACE_CHECK_SECONDS = 0.2
+"""How often a waiting timer looks for a place."""
+
 PUT_OFF_SECONDS = 2.0
-"""The least time until a timer that found no place is sent again."""
+"""About how long a timer that found no place is put off at first."""
 
 COUNTED_PAGES_MAX = 10
 """Pages that `pending` reads: a project may list 600 times a minute (https://cloud.google.com/tasks/docs/quotas)."""
 
-ANSWER_SECONDS = 15.0
-"""How much longer than a delivery Cloud Tasks waits for an answer: to set the timer again."""
+ANSWER_SECONDS = 18.0
+"""How much longer than a delivery Cloud Tasks waits for an answer: to wait for a place, and to set the timer again."""
 
 _NOW = timedelta()
 
@@ -101,13 +104,14 @@ class CloudTasksTimers:
         timer = fired.timer
         if not is_name_of(timer, fired.task):
             raise EventError(f"task: expected the name of a task of {quote(timer.ref.uid)}, got {quote(fired.task)}")
+        scheduled_at = min(fired.scheduled_at, second_in(fired.task))  # a forged header says what it likes
         early = timer.due_at - self._clock.now()
         if _NOW < early <= EARLY_MAX:
             await asyncio.sleep(early.total_seconds())
             early = timer.due_at - self._clock.now()
         if early > _NOW:  # a server whose clock is ahead would send it at once at its due time, again and again
-            return await self._continue(fired.task, timer, max(timer.due_at, _later(fired.scheduled_at, early)))
-        if self._places[timer.purpose].may_take(share_of(timer.ref)):
+            return await self._continue(fired.task, timer, max(timer.due_at, _later(scheduled_at, early)))
+        if await self._finds_place(timer):
             error = await self._deliver(timer)
             if error is None:
                 return None
@@ -118,7 +122,7 @@ class CloudTasksTimers:
         else:  # it waits as long as since its due time, so that a crowd thins out
             seconds = min(max(-early.total_seconds(), PUT_OFF_SECONDS), BACKOFF_SECONDS_MAX) * (1 - self._jitter() / 4)
         # A server whose clock is ahead would send a task at once that is scheduled by this clock.
-        now = max(self._clock.now(), fired.scheduled_at)
+        now = max(self._clock.now(), scheduled_at)
         return await self._continue(fired.task, timer, sent_at(timer, _later(now, timedelta(seconds=seconds)), seconds))
 
     async def run(self) -> None:
@@ -164,6 +168,15 @@ class CloudTasksTimers:
             with suppress(ValueError):  # another program made the task
                 timers.append(read_timer(task))
         return TimerPage(tuple(filter(wanted.matches, timers)), next_page)
+
+    async def _finds_place(self, timer: Timer) -> bool:
+        """Wait a moment for a place, and return whether there is one."""
+        places, share = self._places[timer.purpose], share_of(timer.ref)
+        for _ in range(round(self._limits.place_seconds / PLACE_CHECK_SECONDS)):
+            if places.may_take(share):
+                return True
+            await asyncio.sleep(PLACE_CHECK_SECONDS)
+        return places.may_take(share)
 
     async def _deliver(self, timer: Timer) -> Exception | None:
         """Publish a timer for which there is a place; return the error if that failed."""

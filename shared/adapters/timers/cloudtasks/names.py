@@ -9,8 +9,9 @@ at once, and 0 if it is sent at SECOND.
 So all timers of one uid and purpose that are to be sent in the same second are one task, also by several processes, and
 also if their due times differ. Its request is that of the first timer. This is harmless: the first timer is due by
 then, and so are the others. Its function reads the object and decides; a stale proof is refused, and then the object is
-read. Its attempts only set the next back-off. If this process's clock is behind, the first timer may be due by it and
-another one not yet: the function sets that one again.
+read. Its attempts set the next back-off. They may be more than those of the other timers: then a limit of attempts,
+such as `CHILD_ATTEMPTS_MAX`, is reached earlier, and the next sweep goes on. If this process's clock is behind, the
+first timer may be due by it and another one not yet: the function sets that one again.
 
 Cloud Tasks blocks a name for one hour to 24 hours after its task was executed or deleted. If a name is taken by such a
 task, or by one that is being executed, the timer gets a RANDOM part: see `CloudTasksTimers`.
@@ -65,6 +66,15 @@ def is_name_of(timer: Timer, task: str) -> bool:
     """Return whether a task may send this timer by its name: a forged one names any task, at any length."""
     found = re.fullmatch(rf"{_key_of(timer)}-(-?[0-9]{{1,20}})-[0-9]{{1,9}}(-[0-9a-f]{{1,16}})?", task)
     return found is not None and _microseconds(timer.due_at) <= int(found[1])
+
+
+def second_in(task: str) -> datetime:
+    """Return SECOND of a name that `is_name_of` accepted: no task is scheduled for later."""
+    found = re.match(r"[0-9a-f]+-(-?[0-9]{1,20})-", task)
+    try:
+        return _EPOCH + timedelta(microseconds=int(found[1]) if found else 0)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def key_in(path: str) -> str:
