@@ -416,14 +416,15 @@ IDLE = {
     "source": {("get", name) for name in ("bakes", "workflows")},
     "expire": {("list", name) for name in ("bakes", "workflows")},
     "archive": {("list", "bakes"), ("get", "workflows"), ("list", "workflows")},
-    "sweep": {("update", "configmaps"), ("get", "workflows")},
+    "sweep": {("update", "configmaps"), ("get", "bakes"), ("get", "workflows")},
 }
 """Rights that no test uses here, by account.
 
 - `source`: an ApiServerSource never sends a GET.
 - `expire`: objects of a group are listed only for a policy that counts them.
 - `archive`: Bakes have no children, and no Workflow is archived.
-- `sweep`: it updates the shared state only when a safeguard trips, and reads Workflows one by one only as children.
+- `sweep`: it updates the shared state only when a safeguard trips, and reads objects one by one only as children, or
+  from a large page.
 """
 
 
