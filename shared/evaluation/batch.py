@@ -18,8 +18,9 @@ from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
-from shared.core.decision.decide import Context, Decision, Reason, decide
+from shared.core.decision.decide import Context, Decision, decide
 from shared.core.decision.finish import Finish
+from shared.core.decision.missing import Fact
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
@@ -27,8 +28,8 @@ from shared.core.policy.policy import Policy
 from shared.core.ttl.inherited import InheritedFact
 from shared.core.values.objects import ObjectRef, get_controller
 from shared.errors import PermanentError
-from shared.evaluation.batch_groups import BatchGroups, LoopDecisions
-from shared.evaluation.decision_loop import FindFact, decide_with
+from shared.evaluation.batch_groups import BatchGroups, LoopDecisions, with_owner_read
+from shared.evaluation.decision_loop import FindFact, decide_with, find_lacking
 from shared.evaluation.owners import with_owner
 from shared.evaluation.quotas import KnownQuotas
 from shared.ports import Snapshot
@@ -56,7 +57,6 @@ class BatchResult:
         decisions: One under each policy, in the order of the policies.
         stops: The decisions about its active deadline, in the same order.
         owner: Its controller owner; None if it has none.
-        unread_owner: That owner, if it matters and could not be read.
     """
 
     ref: ObjectRef
@@ -65,7 +65,6 @@ class BatchResult:
     decisions: Sequence[Decision]
     stops: Sequence[StopDecision]
     owner: ObjectRef | None = None
-    unread_owner: ObjectRef | None = None
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class BatchEvaluator:
         namespace: Namespace | None,
         problem: str = "",
         *,
-        aggregated: bool = False,
+        aggregated: bool | None = False,
         quotas: KnownQuotas = (),
     ) -> None:
         """Add one object.
@@ -120,7 +119,7 @@ class BatchEvaluator:
             rule: The object's kind.
             namespace: The object's namespace; None if it could not be read.
             problem: Why the namespace could not be read.
-            aggregated: Whether an aggregated API server serves the kind, or may.
+            aggregated: Whether an aggregated API server serves the kind; None if that could not be read.
             quotas: The quotas that limit the number of objects of the kind, or why they could not be listed.
         """
         ref, owner, finish = snapshot.ref, get_controller(snapshot.obj), None
@@ -168,7 +167,6 @@ class BatchEvaluator:
                 tuple(map(partial(self._settle, one), one.decisions, self._groups)),
                 tuple(map(partial(self._settle_stop, one), one.stops)),
                 one.owner,
-                one.owner if one.owner and self._unfinished.get(one.owner.uid, False) is None else None,
             )
             for one in self._cases
         ]
@@ -190,31 +188,32 @@ class BatchEvaluator:
                 group.create_task(work())
 
     def _settle(self, case: _BatchCase, decisions: LoopDecisions, groups: BatchGroups) -> Decision:
-        is_unfinished = self._may_be_kept_by_owner(case)
+        is_unfinished = self._is_owner_unfinished(case)
         return groups.choose(case.ref, decisions, case.quotas, read_at=case.now, owner_unfinished=is_unfinished)
 
     def _settle_stop(self, case: _BatchCase, stops: Sequence[StopDecision]) -> StopDecision:
         """The first decision whose missing fact leaves the object alone; a deadline depends on no rank."""
-        is_unfinished = self._may_be_kept_by_owner(case)
-        return next(one for one in stops if one.reason is not Reason.OWNER_UNFINISHED or is_unfinished)
+        is_unfinished = self._is_owner_unfinished(case)
+        applying = next(one for one in stops if Fact.OWNER not in find_lacking(one) or is_unfinished is not False)
+        return with_owner_read(applying, owner_unfinished=is_unfinished)
 
-    def _may_be_kept_by_owner(self, case: _BatchCase) -> bool:
-        return case.owner is None or self._unfinished.get(case.owner.uid) is not False
+    def _is_owner_unfinished(self, case: _BatchCase) -> bool | None:
+        return self._unfinished.get(case.owner.uid) if case.owner else None
 
 
 def _needs_owner_to_stop(case: _BatchCase) -> bool:
-    return any(one.reason is Reason.OWNER_UNFINISHED for decisions in case.stops for one in decisions)
+    return any(Fact.OWNER in find_lacking(one) for decisions in case.stops for one in decisions)
 
 
 async def _run(
     find_fact: FindFact, snapshot: Snapshot, rule: KindRule, finish: Finish | None, context: Context
 ) -> tuple[Decision, ...]:
     on_the_way, _ = await decide_with(decide, find_fact, snapshot, rule, context=context, finish=finish)
-    return (*(one for one in on_the_way[:-1] if one.reason not in _FOUND), on_the_way[-1])
+    return (*(one for one in on_the_way[:-1] if _FOUND.isdisjoint(find_lacking(one))), on_the_way[-1])
 
 
-_FOUND = frozenset({Reason.INHERITED_UNREAD, Reason.NOT_ARCHIVED})
-"""Reasons of decisions that do not count if another one follows: the fact that they lack was then found."""
+_FOUND = frozenset({Fact.INHERITED, Fact.ARCHIVE})
+"""A decision that lacks one of these facts does not count if another one follows: the fact was then found."""
 
 
 def _assuming(
@@ -224,17 +223,17 @@ def _assuming(
 ) -> FindFact:
     """Find only an inherited TTL and the archive: assume that neither the owner nor the rank keeps the object."""
 
-    async def find_fact(reason: Reason, context: Context) -> Context:
-        match reason:
-            case Reason.NAMESPACE_UNREAD:
+    async def find_fact(fact: Fact, context: Context) -> Context:
+        match fact:
+            case Fact.NAMESPACE:
                 raise PermanentError(problem)
-            case Reason.INHERITED_UNREAD:
+            case Fact.INHERITED:
                 return replace(context, inherited=await find_inherited())
-            case Reason.OWNER_UNFINISHED:
+            case Fact.OWNER:
                 return replace(context, owner_unfinished=False)
-            case Reason.KEPT_LAST:
+            case Fact.RANK:
                 return replace(context, newer=sys.maxsize)
-            case Reason.NOT_ARCHIVED:
+            case Fact.ARCHIVE:
                 return replace(context, archived=await find_archived(context))
         return context
 

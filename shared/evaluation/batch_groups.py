@@ -16,6 +16,7 @@ from shared.core.decision.capacity import (
     QuotaUsage,
 )
 from shared.core.decision.decide import Context, Decision, Expire, Facts, Ignore, Reason
+from shared.core.decision.missing import MISSING, Fact
 from shared.core.decision.ranks import (
     Leaving,
     RankedObject,
@@ -28,6 +29,7 @@ from shared.core.decision.ranks import (
 )
 from shared.core.values.objects import ObjectRef
 from shared.errors import PermanentError
+from shared.evaluation.decision_loop import DecisionT, find_lacking
 from shared.evaluation.quotas import KnownQuotas
 
 _Run = Callable[[Context], Awaitable[tuple[Decision, ...]]]
@@ -66,12 +68,8 @@ class LoopDecisions:
         return any(map(_needs_owner, (*self.usual, *self.beyond, *self.pressed)))
 
 
-_RANKS = frozenset({Reason.OVER_COUNT, Reason.OVER_QUOTA})
-"""The facts that a batch knows once all its objects are added."""
-
-
 def _needs_owner(decision: Decision) -> bool:
-    return Reason.OWNER_UNFINISHED in (decision.reason, *decision.facts.unread)
+    return Fact.OWNER in find_lacking(decision)
 
 
 def _kept_by(decision: Decision) -> Reason | None:
@@ -128,29 +126,28 @@ class BatchGroups:
         quotas: KnownQuotas,
         *,
         read_at: datetime,
-        owner_unfinished: bool,
+        owner_unfinished: bool | None,
     ) -> Decision:
         """The decision at which the loop ends if it has the facts."""
 
         def pick(chain: Sequence[Decision]) -> Decision:
             """The first decision whose missing fact keeps the object, or keeps it from being due sooner."""
             counted = (self._count(ref, one) for one in chain)
-            return next(one for one in counted if _applies(one, owner_unfinished=owner_unfinished))
+            applying = next(one for one in counted if _applies(one, owner_unfinished=owner_unfinished))
+            return _with_rank_read(with_owner_read(applying, owner_unfinished=owner_unfinished))
 
         usual = pick(decisions.usual)
         unread = usual.facts.unread
-        if isinstance(usual, Expire) or not _RANKS.intersection(unread):
+        if _LIMITS.isdisjoint(unread):
             return usual
-        kept: tuple[Reason, ...] = ()
-        if Reason.OVER_COUNT in unread and (ranked := _counted(ref, decisions)):
-            counted = self._groups.count(ranked, listed=ranked)
-            if counted.since is not None:
-                usual = pick(decisions.beyond)
-                kept = usual.facts.unread
-                if not kept:
-                    return _with_ranks(usual, counted=counted, pressure=None)
+        usual = _with(usual, unread=())
+        if Fact.PLACE in unread and (ranked := _counted(ref, decisions)):
+            counted, is_due_later = self._groups.count(ranked, listed=ranked), usual.facts.due_at is not None
+            usual = pick(decisions.beyond) if counted.since is not None else usual
             usual = _with_ranks(usual, counted=counted, pressure=None)
-        return self._choose_pressed(ref, _with(usual, unread=kept), partial(pick, decisions.pressed), quotas, read_at)
+            if usual.facts.early or not is_due_later:
+                return usual
+        return self._choose_pressed(ref, usual, partial(pick, decisions.pressed), quotas, read_at)
 
     def _choose_pressed(
         self,
@@ -165,7 +162,7 @@ class BatchGroups:
         if facts.quota_rule is None or facts.due_at is None:
             return usual
         if isinstance(quotas, PermanentError):
-            return _with(usual, unread=(*facts.unread, Reason.OVER_QUOTA), problem=str(quotas))
+            return _with(usual, unread=(*facts.unread, Fact.QUOTAS), problem=str(quotas))
         pressure = self._pressure(ref, quotas, facts, read_at)
         if pressure.is_over(facts.quota_rule.when_quota_above or 0):
             pressed = pick_pressed()
@@ -221,12 +218,32 @@ def _with_ranks(decision: Decision, **ranks: Any) -> Decision:
     return _with(decision, **ranks, otherwise=otherwise and replace(otherwise, **ranks))
 
 
-def _applies(decision: Decision, *, owner_unfinished: bool) -> bool:
+_LIMITS = frozenset({Fact.PLACE, Fact.QUOTAS})
+
+
+def _applies(decision: Decision, *, owner_unfinished: bool | None) -> bool:
     """Return whether the loop ends at a decision: the fact that it lacks does not change it."""
-    facts = decision.facts
-    if _needs_owner(decision):
-        return owner_unfinished
-    if decision.reason is Reason.KEPT_LAST:
+    facts, lacking = decision.facts, find_lacking(decision)
+    if Fact.OWNER in lacking:
+        return owner_unfinished is not False
+    if Fact.RANK in lacking:
         rule = facts.keep_last_rule
         return is_kept(facts.newer, rule.kept_of(facts.finish.outcome) if rule else None)
     return True
+
+
+def with_owner_read(decision: DecisionT, *, owner_unfinished: bool | None) -> DecisionT:
+    """A decision that lacked the owner, which keeps the object, once the owner was read."""
+    return decision if owner_unfinished is None else _with_read(decision, Fact.OWNER, Reason.OWNER_UNFINISHED)
+
+
+def _with_rank_read(decision: Decision) -> Decision:
+    """A decision that lacked the rank, which keeps the object, once the group was counted."""
+    return decision if decision.facts.newer is None else _with_read(decision, Fact.RANK, Reason.KEPT_LAST)
+
+
+def _with_read(decision: DecisionT, fact: Fact, reason: Reason) -> DecisionT:
+    """The decision with the reason that a fact is once it was read."""
+    unread = tuple(one for one in decision.facts.unread if one is not fact)
+    reason = reason if MISSING.get(decision.reason) is fact else decision.reason
+    return replace(decision, reason=reason, facts=replace(decision.facts, unread=unread))

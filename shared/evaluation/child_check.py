@@ -53,6 +53,11 @@ _UNKNOWN = (Reason.INVALID_ARCHIVE, Reason.INVALID_POLICY, Reason.NAMESPACE_UNRE
 
 _NO_GRACE = datetime.min.replace(tzinfo=UTC)
 
+
+class _UnarchivedError(PermanentError):
+    """A child has to be archived, and cannot be now."""
+
+
 _Key = tuple[str, str, ArchiveDestination]
 _Facts = dict[_Key, tuple[float, ArchiveFact]]
 """What was read back, and when: seconds of the event loop's clock."""
@@ -149,7 +154,8 @@ class ChildCheck:
         async with aclosing(found_pages) as pages:
             async for page in pages:
                 for unreadable in page.unreadable:
-                    return _kept(found, unreadable.ref, f"it may be a child, and cannot be read: {unreadable.problem}")
+                    problem = f"it may be a child, and cannot be read: {unreadable.problem}"
+                    return _kept(found, unreadable.ref, problem, Reason.CHILDREN_UNREAD)
                 for start in range(0, len(page.children), CHECKS_AT_ONCE):
                     some = page.children[start : start + CHECKS_AT_ONCE]
                     looks = (self._look(found, one, page.rule, policy, facts) for one in some)
@@ -187,8 +193,10 @@ class ChildCheck:
                 return nothing
             if fact is None:
                 fact = await self._read_back(child.obj, rule, context, archiving, facts)
-        except PermanentError as error:
+        except _UnarchivedError as error:
             return _kept(nothing, child.ref, str(error))
+        except PermanentError as error:
+            return _kept(nothing, child.ref, str(error), Reason.CHILDREN_UNREAD)
         if fact.acknowledged_at is None:
             waits = f"archive {archiving.to} has not acknowledged this version of it"
             return _kept(nothing, child.ref, fact.problem or waits)
@@ -199,7 +207,8 @@ class ChildCheck:
         """The decision about the archive of a child; its facts have no `archiving` if no archive is wanted for it.
 
         Raises:
-            PermanentError: It cannot be archived now, or it is unknown whether it is.
+            _UnarchivedError: It cannot be archived now, or it is unknown whether it is.
+            PermanentError: No kind rule can read it.
         """
         known = self.kinds.of(rule.group, rule.kind)
         is_unknown = bool(known) and self.kinds.get(rule.api_version, rule.kind) is None
@@ -209,7 +218,7 @@ class ChildCheck:
         if decision.reason in (Reason.UNFINISHED, Reason.UNKNOWN_SHAPE) and not rule.never_finishes:
             _check_unfinished(child.obj, rule, context)
         if decision.reason in _UNKNOWN:
-            raise PermanentError(decision.facts.problem or f"whether it is archived is unknown ({decision.reason})")
+            raise _UnarchivedError(decision.facts.problem or f"whether it is archived is unknown ({decision.reason})")
         return decision
 
     async def _read_back(
@@ -250,14 +259,14 @@ def _check_unfinished(obj: Any, rule: KindRule, context: Context) -> None:
     """Check a child that has not finished, or of which that is unknown.
 
     Raises:
-        PermanentError: It is archived when it finishes, or that is unknown.
+        _UnarchivedError: It is archived when it finishes, or it is invalid what archives it.
     """
     try:
         archiving = find_archiving(Case(obj, rule, context, get_annotations(obj), finish_of(obj, rule)))
     except (ValueError, LookupError) as error:
-        raise PermanentError(str(error) or "whether it is archived is unknown") from None
+        raise _UnarchivedError(str(error) or "whether it is archived is unknown") from None
     if archiving is not None and not archiving.audit:
-        raise PermanentError(f"it has not finished, and {archiving.source} has it archived when it finishes")
+        raise _UnarchivedError(f"it has not finished, and {archiving.source} has it archived when it finishes")
 
 
 def _kept(

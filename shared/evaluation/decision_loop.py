@@ -6,28 +6,15 @@ from typing import TypeVar
 
 from shared.core.archive.decide_archive import ArchiveDecision
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decision.decide import Context, Decision, Expire, Reason
+from shared.core.decision.decide import Context, Decision, Reason
 from shared.core.decision.finish import Finish
+from shared.core.decision.missing import MISSING, Fact
 from shared.core.kinds.rule import KindRule
 from shared.errors import PermanentError
 from shared.ports import Snapshot
 
-FindFact = Callable[[Reason, Context], Awaitable[Context]]
-"""Returns the context with the fact that a reason names as missing; raises PermanentError if it cannot be found."""
-
-_MISSING = frozenset(
-    {
-        Reason.NAMESPACE_UNREAD,
-        Reason.INHERITED_UNREAD,
-        Reason.OWNER_UNFINISHED,
-        Reason.AGGREGATED_API,
-        Reason.KEPT_LAST,
-        Reason.NOT_ARCHIVED,
-        Reason.CHILD_NOT_ARCHIVED,
-    }
-)
-"""Reasons that also apply while a fact is missing."""
-
+FindFact = Callable[[Fact, Context], Awaitable[Context]]
+"""Returns the context with a missing fact; raises PermanentError if it cannot be found."""
 
 DecisionT = TypeVar("DecisionT", bound=Decision | StopDecision | ArchiveDecision)
 """A decision about the TTL, the active deadline, or the archive."""
@@ -45,7 +32,7 @@ async def decide_with(  # noqa: PLR0913 - all inputs of a decision
     context: Context,
     finish: Finish | None = None,
 ) -> tuple[Sequence[DecisionT], Context]:
-    """Decide; while the reason names a missing fact, find that fact and decide again.
+    """Decide; while the decision lacks a fact, find that fact and decide again.
 
     Args:
         decide: The pure function that decides.
@@ -60,21 +47,27 @@ async def decide_with(  # noqa: PLR0913 - all inputs of a decision
         decision keeps the object, and has the problem.
     """
     decisions: list[DecisionT] = []
-    found: set[Reason] = set()
-    missing: Sequence[Reason]
+    asked: set[Fact] = set()
     while True:
         decision = decide(snapshot.obj, rule, snapshot.read_at, context, finish=finish, ahead=snapshot.ahead)
         decisions.append(decision)
-        finish, missing = decision.facts.finish, (decision.reason,)
-        if decision.reason not in _MISSING:
-            # Facts that may make the object due sooner; if one cannot be found, the decision stays.
-            missing = decision.facts.unread if not isinstance(decision, Expire) else ()
-        reason = next((one for one in missing if one not in found), None)
-        if reason is None:
+        finish = decision.facts.finish
+        fact = next((one for one in find_lacking(decision) if one not in asked), None)
+        if fact is None:
             return decisions, context
-        found.add(reason)
+        asked.add(fact)
         try:
-            context = await find_fact(reason, context)
+            context = await find_fact(fact, context)
         except PermanentError as error:
             decisions[-1] = replace(decision, facts=replace(decision.facts, problem=str(error)))
             return decisions, context
+
+
+def find_lacking(decision: Decision | StopDecision | ArchiveDecision) -> Sequence[Fact]:
+    """The facts that a decision lacks: the one that its reason names, else those that may make the object due sooner.
+
+    If one of the latter cannot be found, the decision stays. A due object that its children keep needs none of them.
+    """
+    if (fact := MISSING.get(decision.reason)) is not None:
+        return (fact,)
+    return () if decision.reason is Reason.CHILD_NOT_ARCHIVED else decision.facts.unread

@@ -14,9 +14,10 @@ from typing import Any, Generic
 from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
 from shared.core.decision.capacity import QuotaPressure
-from shared.core.decision.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide, may_expire
+from shared.core.decision.decide import Context, Decision, Expire, Ignore, Wait, decide, may_expire
 from shared.core.decision.facts import NOTHING_KNOWN, UNREAD_CHILDREN
 from shared.core.decision.finish import finish_of
+from shared.core.decision.missing import Fact
 from shared.core.decision.ranks import RankedObject
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
@@ -52,40 +53,42 @@ class _FactFinder:
     rule: KindRule
     fallen: Sequence[RankedObject] = ()
 
-    async def find(self, reason: Reason, context: Context) -> Context:
+    async def find(self, fact: Fact, context: Context) -> Context:
         """See `FindFact`."""
-        context = await (self._find_rank if reason in _OF_RANKS else self._find)(reason, context)
-        if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:
+        context = await self._find(fact, context)
+        if fact is Fact.NAMESPACE or context.namespace is not None:
             # A slow read of another fact may have made the namespace too old.
             namespace = await self.evaluator.namespaces.get(get_text(self.snapshot.obj, "metadata.namespace"))
             context = replace(context, namespace=namespace)
         return context
 
-    async def _find(self, reason: Reason, context: Context) -> Context:
+    async def _find(self, fact: Fact, context: Context) -> Context:
         evaluator, obj = self.evaluator, self.snapshot.obj
-        match reason:
-            case Reason.OWNER_UNFINISHED:
+        match fact:
+            case Fact.NAMESPACE:
+                return context
+            case Fact.OWNER:
                 owner = get_controller(obj)
-                is_unfinished = owner is not None and await evaluator.owners.is_unfinished(owner)
+                is_unfinished = owner is not None and await evaluator.owners.find_unfinished(owner)
                 return replace(context, owner_unfinished=is_unfinished)
-            case Reason.INHERITED_UNREAD:
+            case Fact.INHERITED:
                 return replace(context, inherited=await evaluator.ttl_sources.get(obj, self.rule))
-            case Reason.AGGREGATED_API:
+            case Fact.API:
                 return replace(context, aggregated=await evaluator.cluster.is_aggregated(self.rule))
-            case Reason.CHILD_NOT_ARCHIVED:
+            case Fact.CHILDREN:
                 return replace(context, children=await evaluator.child_check.find(obj, self.rule, context))
-            case Reason.NOT_ARCHIVED:
+            case Fact.ARCHIVE:
                 return replace(context, archived=await evaluator.archive_check.find(obj, self.rule, context))
-        return context
+        return await self._find_rank(fact, context)
 
-    async def _find_rank(self, reason: Reason, context: Context) -> Context:
+    async def _find_rank(self, fact: Fact, context: Context) -> Context:
         evaluator, obj, rule = self.evaluator, self.snapshot.obj, self.rule
-        match reason:
-            case Reason.KEPT_LAST:
+        match fact:
+            case Fact.RANK:
                 rank = await evaluator.ranks.rank(obj, rule, context)
                 self.fallen = rank.fallen
                 return replace(context, newer=rank.newer)
-            case Reason.OVER_COUNT:
+            case Fact.PLACE:
                 rank = await evaluator.ranks.rank(obj, rule, context, "maxCount")
                 self.fallen = (*self.fallen, *rank.fallen)
                 return replace(context, counted=rank.counted)
@@ -94,9 +97,6 @@ class _FactFinder:
         pressure, leaving = await evaluator.ranks.press(obj, rule, context, pressure)
         self.fallen = (*self.fallen, *leaving[:FALLEN_MAX])
         return replace(context, pressure=pressure)
-
-
-_OF_RANKS = frozenset({Reason.KEPT_LAST, Reason.OVER_COUNT, Reason.OVER_QUOTA})
 
 
 DECIDED_SECONDS = 1.0
@@ -252,7 +252,7 @@ class Evaluator:
         namespace = self.namespaces.get_cached(_namespace_of(snapshot.obj))
         policy = self.policy()
         children = UNREAD_CHILDREN if policy.archives else None
-        known = Context(policy, namespace, aggregated=rule.may_be_aggregated, children=children)
+        known = Context(policy, namespace, aggregated=None, children=children)
         return with_owner(known, snapshot.obj, rule, self.kinds)
 
     def is_still_due(self, evaluation: AnyEvaluation, snapshot: Snapshot, rule: KindRule) -> bool:

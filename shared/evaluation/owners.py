@@ -39,19 +39,11 @@ class Owners:
     cluster: Cluster
     kinds: Catalogue
 
-    async def is_unfinished(self, owner: ObjectRef) -> bool:
-        """Return whether the owner is unfinished, or may be; only then it keeps its dependents.
-
-        An owner that is gone does not keep its dependents; the garbage collector is about to delete them. An owner that
-        cannot be read, is of a kind that is unknown or not served, or has an invalid reference, counts as unfinished.
-
-        Raises:
-            TryLaterError: The API server is busy or away.
-        """
-        return await self.find_unfinished(owner) is not False
-
     async def find_unfinished(self, owner: ObjectRef) -> bool | None:
-        """As `is_unfinished`, but None if the owner may not be read, so that this is unknown.
+        """Return whether the owner counts as unfinished, so that it keeps its dependents; None if it may not be read.
+
+        An owner that is gone does not keep its dependents; the garbage collector is about to delete them. An owner of a
+        kind that is unknown or not served counts as unfinished.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -101,7 +93,7 @@ def with_owner(context: Context, obj: Any, rule: KindRule, kinds: Catalogue) -> 
     is_replaced = _replaces_finished(owner, rule, kinds) and finish_of(obj, rule).finished is True
     return replace(
         context,
-        owner_unfinished=not is_replaced and is_unfinished_by_kind(owner, kinds) is not False,
+        owner_unfinished=False if is_replaced else is_unfinished_by_kind(owner, kinds),
         owner_unknown=not kinds.of(owner.group, owner.kind),
     )
 

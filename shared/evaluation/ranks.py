@@ -18,6 +18,7 @@ from shared.core.decision.capacity import (
 )
 from shared.core.decision.evaluate import evaluate
 from shared.core.decision.facts import Context, Reason
+from shared.core.decision.missing import Fact
 from shared.core.decision.ranks import (
     Leaving,
     RankedBy,
@@ -72,9 +73,10 @@ def _rank_by(by: RankedBy, obj: Any, rule: KindRule, context: Context, kinds: Ca
         return find_counted(ref, *evaluate(obj, rule, replace(known, counted=BEYOND_COUNT)))
     known = replace(known, pressure=FULL_PRESSURE)
     owner, of_owner = None, with_owner(known, obj, rule, kinds)
-    if of_owner.owner_unfinished:
-        reason, facts = evaluate(obj, rule, of_owner)
-        owner = get_controller(obj) if Reason.OWNER_UNFINISHED in (reason, *facts.unread) else None
+    if of_owner.owner_unfinished is not False:
+        reason, facts = evaluate(obj, rule, replace(of_owner, owner_unfinished=None))
+        is_needed = reason is Reason.OWNER_UNREAD or Fact.OWNER in facts.unread
+        owner = get_controller(obj) if is_needed else None
     return find_pressed(ref, *evaluate(obj, rule, known), owner=owner)
 
 
@@ -218,7 +220,7 @@ class Ranks:
         return known
 
     async def _is_kept_by_owner(self, ranked: RankedObject) -> bool:
-        return ranked.owner is not None and await self.owners.is_unfinished(ranked.owner)
+        return ranked.owner is not None and await self.owners.find_unfinished(ranked.owner) is not False
 
     async def _is_known_to_be_kept(self, ranked: RankedObject) -> bool | None:
         """Return whether an owner keeps an object, so that a younger one has to go instead; None if that is unknown.

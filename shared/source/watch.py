@@ -22,6 +22,7 @@ from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_lines import WatchEvent
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
 from shared.core.decision.decide import Context, Decision, Ignore, Reason, decide
+from shared.core.decision.missing import MISSING
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
@@ -44,9 +45,6 @@ SWEEP_PAUSE_SECONDS = 30.0
 """The pause between two sweeps that a watch requests, in case a Broker loses many events."""
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update"}
-
-_FORWARDED = frozenset({Reason.NAMESPACE_UNREAD, Reason.INHERITED_UNREAD, Reason.KEPT_LAST})
-"""Reasons to send an object although it is ignored: a function has to read a fact."""
 
 _INVALID = frozenset({Reason.INVALID_TTL, Reason.INVALID_POLICY, Reason.INVALID_ARCHIVE})
 
@@ -205,9 +203,7 @@ class KindWatch:
                 self.cluster.memory.forget(ref.uid)
             return
         decision = await self._decide(change)
-        is_forwarded = (
-            decision.reason in _FORWARDED or bool(decision.facts.unread) or self._is_archived(change, decision)
-        )
+        is_forwarded = decision.reason in MISSING or bool(decision.facts.unread) or self._is_archived(change, decision)
         is_reported = is_reported_at_once(decision, change.obj, self.rule)
         is_relevant = not isinstance(decision, Ignore) or is_forwarded or is_reported
         data = _data_of(change) if is_relevant else b""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from shared.core.archive.gate import AWAITS_CHILDREN
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, Mark, mark_annotations
 from shared.core.decision.decide import Decision, Reason
@@ -21,7 +22,7 @@ _REASONS = {
     Reason.INVALID_DEADLINE: EventReason.INVALID_DEADLINE,
     Reason.INVALID_POLICY: EventReason.INVALID_POLICY,
     Reason.CANNOT_STOP: EventReason.CANNOT_STOP,
-    Reason.CHILD_NOT_ARCHIVED: EventReason.NOT_ARCHIVED,
+    **dict.fromkeys(AWAITS_CHILDREN, EventReason.NOT_ARCHIVED),
 }
 """Reasons of Events about a deadline that is not enforced."""
 

@@ -3,7 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from shared.core.decision.decide import Decision, Expire, Reason, Wait, find_deletion
+from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN
+from shared.core.decision.decide import Decision, Expire, Wait, find_deletion
 from shared.core.decision.facts import Facts
 from shared.core.kinds.rule import KindRule
 from shared.evaluation.evaluator import Evaluation
@@ -39,13 +40,13 @@ def _add_timers(handler: Handler, decided: Decided, answer: Handled | None) -> H
         if handler.proofs:
             answer = prove_first(answer, handler.proofs.make(decided.evaluation, decided.rule, decided.snapshot.obj))
         answer = _with_warning(handler, decided, answer, find_deletion(decision).facts)
-    elif decision.reason is Reason.CHILD_NOT_ARCHIVED and _is_asked_again(decided) and not handler.dry_run:
+    elif decision.reason in AWAITS_CHILDREN and _is_asked_again(decided) and not handler.dry_run:
         is_spread = decided.is_missed(facts.due_at)
         due_at = (spread_at(decided.ref, facts, now=now) if is_spread else None) or now
         # After a sweep, the LIST of the children has to end first: the attempts begin with long pauses.
         attempts = 0 if decided.fired else CHILD_ATTEMPTS_MAX - 5
         answer = _with_first(Timer(ref=decided.ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=attempts), answer)
-    elif decision.reason is Reason.NOT_ARCHIVED and facts.archiving is not None:
+    elif decision.reason in AWAITS_ARCHIVE and facts.archiving is not None:
         handler.telemetry.not_archived(decided.ref, facts.archiving.to, facts.finish.at)
         if not handler.dry_run and not facts.archiving.native:
             answer = _with_first(Timer(ref=decided.ref, purpose=Purpose.ARCHIVE, due_at=now), answer)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN
 from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_deletion
 from shared.core.decision.facts import Facts
 from shared.core.kinds.rule import KindRule
@@ -41,7 +42,7 @@ def decide_warning(decision: Decision, read_at: datetime) -> WarningDecision:
     deletion = find_deletion(decision)
     facts, reason = deletion.facts, Reason.EXPIRED if isinstance(deletion, Expire) else deletion.reason
     # An object that an archive has not acknowledged, or a child of which it has not, is deleted once it has.
-    is_deleted = isinstance(deletion, Wait) or reason in (Reason.NOT_ARCHIVED, Reason.CHILD_NOT_ARCHIVED)
+    is_deleted = isinstance(deletion, Wait) or reason in (*AWAITS_ARCHIVE, *AWAITS_CHILDREN)
     warned_at = find_warned_at(facts) if is_deleted else None
     if warned_at is None or facts.due_at is None or facts.due_at - read_at < AHEAD_MIN:
         return Ignore(reason, facts)

@@ -74,7 +74,7 @@ def spread_at(ref: ObjectRef, facts: Facts, *, now: datetime) -> datetime | None
 def expire_at(decision: Decision, now: datetime) -> datetime | None:
     """When to read a finished object; None if only a change can make it due."""
     facts = decision.facts
-    if facts.unread and not isinstance(decision, Expire):
+    if facts.unread:
         return now  # a limit may make this object, or one that it pushes out of its group, due at once
     match decision:
         case Wait(due_at) | Expire(due_at):
@@ -84,11 +84,9 @@ def expire_at(decision: Decision, now: datetime) -> datetime | None:
             is_ranked = facts.keep_last_rule or facts.count_rule or facts.quota_rule
             is_soon = not is_ranked and facts.due_at is not None and facts.due_at - now < SOON
             return facts.due_at if is_soon else now
-        case Ignore(Reason.KEPT_LAST | Reason.INHERITED_UNREAD):
+        case Ignore(Reason.RANK_UNREAD | Reason.INHERITED_UNREAD):
             return now
-        case Ignore(Reason.NOT_ARCHIVED):
-            return None  # `archive` sets the timer; another archiver marks the object, which is an event
-        case _:
+        case _:  # if an archive is missing, `archive` sets the timer; another archiver marks the object: an event
             return None
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.decide_archive import ToArchive, decide_archive, may_archive
+from shared.core.archive.gate import AWAITS_ARCHIVE
 from shared.core.deadlines.deadline import DEADLINES
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
 from shared.core.deadlines.run import find_clock_start
@@ -84,14 +85,14 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
     if not timers:
         telemetry.record(Verdict.KEPT, ref, HandlingReason.LEFT_TO_SWEEP, by="schedule")
         return None
-    detail = _UNRANKED if decision.reason is Reason.KEPT_LAST else ""
+    detail = _UNRANKED if decision.reason is Reason.RANK_UNREAD else ""
     telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=timers[0].due_at, detail=detail)
     return TimersSet(timers=timers)
 
 
 def _find_warning(ref: ObjectRef, decision: Decision | StopDecision, now: datetime) -> Timer | None:
     """The timer of the warning about an object that is not due yet, or that is archived first."""
-    due_at, is_archived_first = decision.facts.due_at, decision.reason is Reason.NOT_ARCHIVED
+    due_at, is_archived_first = decision.facts.due_at, decision.reason in AWAITS_ARCHIVE
     is_ahead = isinstance(decision, Wait) or is_archived_first or decision.reason is Reason.NAMESPACE_UNREAD
     return warn_timer(ref, decision.facts, now=now) if is_ahead and due_at is not None and due_at > now else None
 

@@ -60,10 +60,11 @@ def policy(to: str = "main", match: Any = None, **archive: Any) -> Policy:
 
 def answered(obj: Any, *, to: str = "main", at: Any = None, **parts: Any) -> Any:
     """The answer about a run that its archive acknowledged at an instant; None for one that it did not."""
-    fact = acknowledged(obj, at) if at is not None else None
     rule = PIPELINERUN if obj["kind"] == "PipelineRun" else TASKRUN
     parts = {"policy": policy(to), "owner_unfinished": False, **parts}
-    return answer(obj, rule, space=parts.pop("space", namespace_of(namespace())), archived=fact, **parts)
+    return answer(
+        obj, rule, space=parts.pop("space", namespace_of(namespace())), archived=acknowledged(obj, at), **parts
+    )
 
 
 OPTED_OUT = namespace_of(namespace(archive="false"))
@@ -138,7 +139,7 @@ def test_tep0052_record_of_another_version_does_not_count():
         changed, TASKRUN, space=namespace_of(namespace()), policy=policy(), archived=acknowledged(old, LONG_AGO)
     )
 
-    assert reported == Reason.NOT_ARCHIVED
+    assert reported == Reason.ARCHIVE_UNREAD
 
 
 DONE = run(at=ago(2))
@@ -230,7 +231,7 @@ def decided(obj: Any, to: str = "main", **parts: Any) -> Any:
 
 
 STORING: dict[str, tuple[Any, Reason]] = {
-    "TestReconcile_TaskRun: annotations disabled: stored in the API": (decided(run(ttl=None)), Reason.NOT_ARCHIVED),
+    "TestReconcile_TaskRun: annotations disabled: stored in the API": (decided(run(ttl=None)), Reason.ARCHIVE_UNREAD),
     "Test_TaskRun: not done: stored while it works there, at its end here": (
         decided(run(done=None)),
         Reason.UNFINISHED,
@@ -239,7 +240,10 @@ STORING: dict[str, tuple[Any, Reason]] = {
         decided(run(), "tekton"),
         Reason.NOT_ARCHIVED,
     ),
-    "disable_storing_incomplete_runs: a run that is done is stored": (decided(run(done="False")), Reason.NOT_ARCHIVED),
+    "disable_storing_incomplete_runs: a run that is done is stored": (
+        decided(run(done="False")),
+        Reason.ARCHIVE_UNREAD,
+    ),
     "ours: a run that is held is left alone": (decided(run(hold="post-mortem")), Reason.HELD),
 }
 

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shared.core.archive.archiving import ChildrenFact
+from shared.core.archive.gate import CHILD_REASONS
 from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide, may_expire
 from shared.core.decision.namespaces import plain_namespace
 from shared.core.kinds.rule import KindRule, Outcome
@@ -52,7 +53,7 @@ def comparable(decision: Any) -> tuple:
 
 class TestTotal:
     @searching
-    @given(obj=anything, rule=rules, now=instants, owner_unfinished=st.booleans())
+    @given(obj=anything, rule=rules, now=instants, owner_unfinished=st.none() | st.booleans())
     def test_any_json_has_a_decision(self, obj, rule, now, owner_unfinished):
         decision = decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
@@ -60,7 +61,7 @@ class TestTotal:
         assert isinstance(decision.facts.summary(), str)
 
     @searching
-    @given(obj=objects, now=instants, owner_unfinished=st.booleans())
+    @given(obj=objects, now=instants, owner_unfinished=st.none() | st.booleans())
     def test_almost_valid_objects_have_a_decision(self, obj, now, owner_unfinished):
         decision = decide(obj, of_its_kind(obj), now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
@@ -106,7 +107,7 @@ class TestTotal:
         assert repr(obj) == before
 
     @searching
-    @given(obj=objects, now=instants, owner_unfinished=st.booleans())
+    @given(obj=objects, now=instants, owner_unfinished=st.none() | st.booleans())
     def test_object_that_may_not_expire_is_ignored(self, obj, now, owner_unfinished):
         rule = of_its_kind(obj)
 
@@ -118,7 +119,7 @@ class TestTotal:
 
 class TestMonotone:
     @searching
-    @given(obj=objects, now=instants, after=instants, owner_unfinished=st.booleans())
+    @given(obj=objects, now=instants, after=instants, owner_unfinished=st.none() | st.booleans())
     def test_later_decision_differs_only_from_wait_to_expire(self, obj, now, after, owner_unfinished):
         now, after = sorted([now, after])
         rule = of_its_kind(obj)
@@ -157,7 +158,7 @@ class TestChildren:
         obj=objects,
         now=instants,
         after=instants,
-        reason=st.sampled_from([None, Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED]),
+        reason=st.sampled_from([None, *CHILD_REASONS]),
         ready_at=st.none() | instants,
         is_other=st.booleans(),
     )

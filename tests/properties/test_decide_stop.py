@@ -98,7 +98,11 @@ PLACES = st.sampled_from(
     ]
 )
 contexts = st.builds(
-    Context, policy=POLICIES, namespace=PLACES, owner_unfinished=st.booleans(), aggregated=st.booleans()
+    Context,
+    policy=POLICIES,
+    namespace=PLACES,
+    owner_unfinished=st.none() | st.booleans(),
+    aggregated=st.none() | st.booleans(),
 )
 
 

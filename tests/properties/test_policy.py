@@ -18,6 +18,7 @@ from shared.core.policy.ruling import add
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import InvalidTtlError, find_ttl
 from shared.core.values.objects import format_instant
+from shared.evaluation.decision_loop import find_lacking
 from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace, not_none
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
 from tests.properties.test_decide import comparable, of_its_kind
@@ -103,7 +104,7 @@ contexts = st.builds(
     Context,
     policy=policies,
     namespace=st.none() | namespaces,
-    owner_unfinished=st.booleans(),
+    owner_unfinished=st.none() | st.booleans(),
     owner_unknown=st.booleans(),
     newer=st.none() | st.integers(0, 6),
     counted=st.none() | st.builds(Counted, newer=st.integers(0, 10), total=st.just(20)),
@@ -180,6 +181,20 @@ class TestDecisions:
         assume(finish_of(obj, rule).finished is not True)
 
         assert isinstance(decide(obj, rule, now, context), Ignore)
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_decision_lacks_nothing_if_each_fact_was_read(self, obj, context, now):
+        read = replace(
+            context,
+            namespace=context.namespace or HOME,
+            owner_unfinished=bool(context.owner_unfinished),
+            newer=context.newer or 0,
+            counted=context.counted or WITHIN_COUNT,
+            pressure=context.pressure or NO_PRESSURE,
+        )
+
+        assert find_lacking(decide(obj, JOB, now, read)) == ()
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)

@@ -73,7 +73,7 @@ class Source:
         evaluator = self.world.process.evaluators["schedule"]
         namespace = evaluator.namespaces.get_cached(change.obj["metadata"]["namespace"]) or plain_namespace("any")
         decision = decide(change.obj, rule, self.world.clocks.local(), Context(evaluator.policy(), namespace))
-        is_undecided = decision.reason is Reason.KEPT_LAST or bool(decision.facts.unread)
+        is_undecided = decision.reason is Reason.RANK_UNREAD or bool(decision.facts.unread)
         kept = isinstance(decision, Ignore) and not is_undecided
         if change.type == "DELETED" or kept:
             memory.forget(uid)

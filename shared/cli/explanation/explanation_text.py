@@ -13,8 +13,10 @@ from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.unread_facts import UnreadFact
 from shared.cli.output.time_text import describe_instant, describe_time
 from shared.cli.output.width import wrap
+from shared.core.archive.gate import AWAITS_ARCHIVE
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.capacity import Counted, QuotaUsage
+from shared.core.decision.case import OWNER_REASONS
 from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
 from shared.core.decision.finish import EARLY_FINISH
 from shared.core.kinds.rule import Outcome
@@ -65,15 +67,16 @@ _REASON_LINES = {
     Reason.UNFINISHED: "deadline",
     Reason.TERMINATING: "finalizer",
     Reason.NEVER_FINISHES: "kind",
-    Reason.OWNER_UNFINISHED: "owner",
+    **dict.fromkeys(OWNER_REASONS, "owner"),
     Reason.DISPATCHED: "others",
     Reason.RECREATED: "others",
     Reason.KEPT_LAST: "keepLast",
+    Reason.RANK_UNREAD: "keepLast",
     Reason.OVER_COUNT: "maxCount",
     Reason.OVER_QUOTA: "quota",
     Reason.LEFT_TO_CONTROLLER: "others",
     Reason.NO_TTL: "policy",
-    Reason.NOT_ARCHIVED: "archive",
+    **dict.fromkeys(AWAITS_ARCHIVE, "archive"),
 }
 """The line that explains a reason, and so follows the decision. A line `problem` always does."""
 
@@ -277,7 +280,7 @@ def _keep_last(facts: Facts, rule: PolicyRule) -> str:
     """Say what a rule keeps: `policy rule ci keeps the newest 3 that failed of its kind …; none of them …`."""
     outcome = facts.finish.outcome
     which, by = _COUNTED_AS[rule.counted_as(outcome)], _describe_grouping(rule.keep_last_by)
-    newer = "its rank is unknown" if facts.newer is None else f"{facts.newer or 'none'} of them finished later"
+    newer = "not counted" if facts.newer is None else f"{facts.newer or 'none'} of them finished later"
     return f"{rule.source} keeps the newest {rule.kept_of(outcome)}{which} of its kind in this namespace{by}; {newer}"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from shared.core.archive.gate import AWAITS_ARCHIVE
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED
 from shared.core.decision.decide import Decision, Reason
@@ -34,9 +35,12 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.NAMESPACE_UNREAD: "run the command as a user with `get` on namespaces",
     Reason.INHERITED_UNREAD: "allow `get` on the kind of that object, or set a TTL on this one: {set}",
     Reason.OWNER_UNFINISHED: "wait until the owner finishes, or ignore the owner: {disown}",
+    Reason.OWNER_UNKNOWN: "allow it in a policy rule: `onOwned: delete`; or ignore the owner: {disown}",
+    Reason.OWNER_UNREAD: "allow `get` on the kind of the owner, or ignore the owner: {disown}",
     Reason.DISPATCHED: "wait for the cluster that dispatched it, or allow it in a policy rule: `onDispatched: delete`",
     Reason.RECREATED: "set a TTL in the manifest that it applies, or allow it in a policy rule: `onRecreated: delete`",
-    Reason.AGGREGATED_API: "grant `list` on apiservices, or write a kind rule with `preconditions: honoured`",
+    Reason.AGGREGATED_API: "if the server checks preconditions, write a kind rule with `preconditions: honoured`",
+    Reason.API_UNREAD: "grant `list` on apiservices, or write a kind rule with `preconditions: honoured`",
     Reason.KEPT_LAST: "wait: it is deleted after enough newer objects have finished",
     Reason.UNKNOWN_SHAPE: "{kinds} shows the rule of its kind; a kind rule that you write replaces it",
 }
@@ -56,7 +60,7 @@ _UNREADABLE_HELD = (
     "remove the unreadable annotation: {forget}; then end the hold: {release}; then set its former TTL again"
 )
 
-ARCHIVE_REASONS = (Reason.NOT_ARCHIVED, Reason.INVALID_ARCHIVE)
+ARCHIVE_REASONS = (*AWAITS_ARCHIVE, Reason.INVALID_ARCHIVE)
 """The reasons about which `advise_archive` advises."""
 
 

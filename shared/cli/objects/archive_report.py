@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.cli.output.time_text import describe_instant, instant_as_json
 from shared.core.archive.archiving import ArchiveFact, Archiving
+from shared.core.archive.gate import AWAITS_ARCHIVE
 from shared.core.decision.decide import NOT_AHEAD, Decision, Expire, Ignore, Reason, find_wait
 from shared.core.decision.facts import Facts
 from shared.core.policy.ruling import add
@@ -32,8 +33,10 @@ def archive_lines(facts: Facts, now: datetime) -> Iterator[str]:
         if archiving.grace:
             yield f"its grace of {grace} ends {describe_instant(fact.acknowledged_at + archiving.grace, now)}"
         return
-    if fact is None or fact.problem:
-        yield f"{wanted}; whether it is acknowledged is unknown"
+    if fact is None:
+        yield f"{wanted}; the archive was not read"
+    elif fact.problem:
+        yield f"{wanted}; what it has of the object does not count"
     else:
         yield f"{wanted}; not acknowledged: {_explain_missing(archiving, fact)}"
     if archiving.grace:
@@ -82,18 +85,16 @@ def if_archived(decision: Decision, now: datetime) -> Decision:
     """Return when an object that waits for its archive is deleted, if the archive acknowledges it now.
 
     Args:
-        decision: The decision about the object; each decision without the reason `not-archived` is returned as it is.
+        decision: The decision about the object; a decision that waits for no archive is returned as it is.
         now: The time of the decision.
     """
     facts = decision.facts
-    if decision.reason is not Reason.NOT_ARCHIVED or not isinstance(decision, Ignore) or facts.archiving is None:
+    if not is_archived_first(decision) or not isinstance(decision, Ignore) or facts.archiving is None:
         return decision
-    is_early = Reason.NOT_ARCHIVED in facts.unread  # a limit by count or quota makes it due as soon as it is archived
-    due_at = now if is_early or facts.due_at is None else facts.due_at
-    due_at = max(due_at, add(now, facts.archiving.grace))
+    due_at = max(facts.due_at or now, add(now, facts.archiving.grace))
     return find_wait(due_at, facts, now, NOT_AHEAD) or Expire(due_at, Reason.EXPIRED, facts)
 
 
 def is_archived_first(decision: Decision) -> bool:
     """Return whether an archive has to acknowledge the object before it is deleted, and has not."""
-    return decision.reason is Reason.NOT_ARCHIVED
+    return decision.reason in AWAITS_ARCHIVE

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.core.archive.gate import CHILD_REASONS
-from shared.core.decision.decide import Decision, Facts, Ignore, Reason
+from shared.core.archive.gate import AWAITS_ARCHIVE, CHILD_REASONS
+from shared.core.decision.decide import Decision, Facts, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
 from shared.core.values.objects import ObjectRef, format_instant, get_in, quote
 from shared.evaluation.batch import BatchResult
 
-_WAITS = (Reason.NOT_ARCHIVED, *CHILD_REASONS)
+_WAITS = (*AWAITS_ARCHIVE, *CHILD_REASONS)
 
 _MOVE_TTL = "set `ttl` in the policy rule"
 

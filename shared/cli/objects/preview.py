@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from shared.cli.objects.if_archived import is_archived_first
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
 from shared.cli.objects.unread_facts import UnreadFact, find_unread
@@ -72,9 +73,8 @@ class ObjectPreview:
         """The facts that were not read, and may change the decisions."""
         if self.related is None:
             return ()
-        owner = self.related.owner
-        unread_owner = owner.ref if owner and owner.is_unread else None
-        return tuple(find_unread(self.decision, self.stop, self.related.rule, unread_owner))
+        owner = self.related.owner.ref if self.related.owner else None
+        return tuple(find_unread(self.decision, self.stop, self.related.rule, owner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ async def find_all(
     unreadable: list[Unreadable] = []
     slots = asyncio.Semaphore(LISTS_AT_ONCE)
 
-    async def evaluate_page(page: Page, rule: KindRule, *, aggregated: bool) -> None:
+    async def evaluate_page(page: Page, rule: KindRule, *, aggregated: bool | None) -> None:
         unreadable.extend(page.unreadable)
         on_read(len(page.items))
         await namespaces.prime()
@@ -150,7 +150,7 @@ async def find_all(
 
 
 def _with_own_deletions(one: BatchResult) -> BatchResult:
-    if not any(decision.reason is Reason.NOT_ARCHIVED for decision in one.decisions):
+    if not any(map(is_archived_first, one.decisions)):
         return one
     return replace(one, decisions=tuple(with_own_deletion(decision, one.rule) for decision in one.decisions))
 
@@ -185,12 +185,12 @@ async def _pages(cluster: Cluster, rule: KindRule, namespaces: Namespaces) -> As
             pending.cancel()
 
 
-async def _is_aggregated(cluster: Cluster, rule: KindRule) -> bool:
-    """Return whether an aggregated API server serves the kind; if that is unknown, True, which keeps its objects."""
+async def _is_aggregated(cluster: Cluster, rule: KindRule) -> bool | None:
+    """Return whether an aggregated API server serves the kind; None if that may not be read."""
     try:
         return await cluster.is_aggregated(rule)
     except PermanentError:
-        return True
+        return None
 
 
 async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[Namespace | None, str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.own_deletion import describe_own_deletion
-from shared.core.archive.gate import find_propagation
+from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN, find_propagation
+from shared.core.decision.case import OWNER_REASONS
 from shared.core.decision.cleaners import find_cleaners, find_finalizers
 from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.decision.finish import Finish, find_early_finish, finish_of
@@ -21,7 +22,7 @@ from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.edits import HELD_TTL, describe_saved, find_held_problem
 from shared.core.values.objects import ObjectRef, format_instant, get_annotations, get_controller, list_mappings
-from shared.errors import AbsentKindError, TtlError
+from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.owners import Owners
 from shared.ports import Snapshot
@@ -35,11 +36,12 @@ NO_RULE = "no kind rule says when it finishes; a policy rule with onOwned: delet
 _DELETED_LATER = frozenset(
     {
         Reason.KEPT_LAST,
-        Reason.OWNER_UNFINISHED,
+        Reason.RANK_UNREAD,
+        *OWNER_REASONS,
         Reason.LEFT_TO_CONTROLLER,
         Reason.TERMINATING,
-        Reason.NOT_ARCHIVED,
-        Reason.CHILD_NOT_ARCHIVED,
+        *AWAITS_ARCHIVE,
+        *AWAITS_CHILDREN,
     }
 )
 
@@ -51,12 +53,10 @@ class Owner:
     Attributes:
         ref: The owner.
         state: Whether it has finished, in words.
-        is_unread: Whether it could not be read, although the API server serves its kind.
     """
 
     ref: ObjectRef
     state: str
-    is_unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ async def read_owner(obj: Mapping[str, Any], owners: Owners) -> Owner | None:
     try:
         found = await owners.find(ref)
     except TtlError as error:
-        return Owner(ref, f"could not be read: {error}", is_unread=not isinstance(error, AbsentKindError))
+        return Owner(ref, f"could not be read: {error}")
     return Owner(found.ref, describe_end(found.snapshot.obj, found.rule) if found.snapshot else "no longer exists")
 
 

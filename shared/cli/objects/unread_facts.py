@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decision.decide import Decision, Expire, Reason
+from shared.core.decision.decide import Decision
+from shared.core.decision.missing import Fact
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef
 from shared.evaluation.batch import BatchResult
+from shared.evaluation.decision_loop import find_lacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class UnreadFact:
 
 
 def find_unread(
-    decision: Decision, stop: StopDecision | None, rule: KindRule, unread_owner: ObjectRef | None
+    decision: Decision, stop: StopDecision | None, rule: KindRule, owner: ObjectRef | None
 ) -> Iterator[UnreadFact]:
     """Find the facts that were not read, and without which the decisions about an object are not certain.
 
@@ -33,29 +35,28 @@ def find_unread(
         decision: The decision about its TTL.
         stop: The decision about its deadline; None if its kind has no rule.
         rule: The rule of its kind.
-        unread_owner: Its controller owner, if that could not be read; else None.
+        owner: Its controller owner; None if it has none.
     """
-    facts, reasons = decision.facts, {decision.reason, stop and stop.reason}
-    sooner = () if isinstance(decision, Expire) else facts.unread  # an object that is due needs no limit
-    if Reason.NAMESPACE_UNREAD in reasons:
+    lacking = {*find_lacking(decision), *(find_lacking(stop) if stop else ())}
+    if Fact.NAMESPACE in lacking:
         yield UnreadFact("its namespace", "`get` on namespaces")
-    if Reason.INHERITED_UNREAD in reasons:
+    if Fact.INHERITED in lacking:
         yield UnreadFact("the object from which it inherits its TTL", "`get` on the kind of that object")
-    if unread_owner is not None and Reason.OWNER_UNFINISHED in (*reasons, *sooner):
-        of_group = f" of {unread_owner.group}" if unread_owner.group else ""
-        yield UnreadFact("the state of its owner", f"`get` on {unread_owner.kind}{of_group}")
-    if facts.newer is None and Reason.KEPT_LAST in (*reasons, *sooner):
+    if Fact.OWNER in lacking and owner is not None:
+        of_group = f" of {owner.group}" if owner.group else ""
+        yield UnreadFact("the state of its owner", f"`get` on {owner.kind}{of_group}")
+    if Fact.RANK in lacking:
         yield UnreadFact("its rank for keepLast", f"`list` on {rule.name}")
-    if Reason.OVER_COUNT in sooner:
+    if Fact.PLACE in lacking:
         yield UnreadFact("its place for maxCount", f"`list` on {rule.name}")
-    if Reason.OVER_QUOTA in sooner:
+    if Fact.QUOTAS in lacking:
         yield UnreadFact("the quotas of its namespace", f"`list` on resourcequotas and {rule.name}")
 
 
 def describe_unread(objects: Sequence[BatchResult]) -> Iterator[str]:
     """Say for each unread fact how many objects need it under the last policy, and which right is missing."""
     found = Counter(
-        fact for one in objects for fact in find_unread(one.decisions[-1], one.stops[-1], one.rule, one.unread_owner)
+        fact for one in objects for fact in find_unread(one.decisions[-1], one.stops[-1], one.rule, one.owner)
     )
     for fact, count in found.items():
         yield (

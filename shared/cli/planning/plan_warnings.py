@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from shared.cli.deleters.in_force import InForce, PolicyInForce
 from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, find_unread_state, looped_until
-from shared.cli.objects.archive_report import describe_archived_first, if_archived
+from shared.cli.objects.archive_report import describe_archived_first, if_archived, is_archived_first
 from shared.cli.objects.own_deletion import find_unarchived_deletions
 from shared.cli.objects.preview import Preview
 from shared.cli.objects.unread_facts import describe_unread
 from shared.cli.output.messages import warn
-from shared.core.decision.decide import Expire, Ignore, Reason
+from shared.core.decision.decide import Expire, Ignore
 from shared.core.values.objects import ObjectRef, printable
 from shared.evaluation.batch import BatchResult
 
@@ -78,7 +78,7 @@ def describe_unarchived(objects: Sequence[BatchResult]) -> Iterator[str]:
     """
     waiting: dict[str, list[BatchResult]] = {}
     for one in objects:
-        if one.decisions[-1].reason is Reason.NOT_ARCHIVED and (archiving := one.decisions[-1].facts.archiving):
+        if is_archived_first(one.decisions[-1]) and (archiving := one.decisions[-1].facts.archiving):
             waiting.setdefault(archiving.to, []).append(one)
     for name, of_archive in sorted(waiting.items()):
         overdue = [one for one in of_archive if _is_overdue(one)]
@@ -91,7 +91,7 @@ def describe_unarchived(objects: Sequence[BatchResult]) -> Iterator[str]:
             they = "it is" if later == 1 else "they are"
             yield f"the TTL of {later:,} is over: {they} archived first, and deleted when the grace after that ends"
         problems = sorted({one.decisions[-1].facts.problem for one in of_archive} - {""})
-        yield from (f"they may be acknowledged already: {problem}" for problem in problems[:_PROBLEMS_SHOWN])
+        yield from (f"problem: {problem}" for problem in problems[:_PROBLEMS_SHOWN])
 
 
 def _is_overdue(one: BatchResult) -> bool:

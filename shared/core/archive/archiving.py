@@ -82,8 +82,8 @@ class ChildrenFact:
 
     Attributes:
         uid: The uid of the object; the fact counts for no other.
-        reason: Why one of them keeps the object; None if none does.
-        problem: Which child that is, and why.
+        reason: Why they keep the object; None if none does.
+        problem: Which child that is, and why; or why they were not read.
         ready_at: When the grace of the last archived child is over; None if no archive is wanted for any.
         moved_by: The child and the archive of that grace.
         is_cut_off: Whether the object is kept since its children could not all be checked in one attempt: the next
@@ -91,7 +91,7 @@ class ChildrenFact:
     """
 
     uid: str
-    reason: Reason | None = Reason.CHILD_NOT_ARCHIVED
+    reason: Reason | None = Reason.CHILDREN_UNREAD
     problem: str = ""
     ready_at: datetime | None = None
     moved_by: str = ""

@@ -80,7 +80,7 @@ def _decide_wanted(case: Case, archiving: Archiving, now: datetime) -> ArchiveDe
         return Ignore(Reason.ARCHIVED, facts)
     if archiving.native:  # only that archiver can store the object
         return Ignore(Reason.NOT_ARCHIVED, facts)
-    return ToArchive(archiving, Reason.NOT_ARCHIVED, facts)
+    return ToArchive(archiving, Reason.ARCHIVE_UNREAD if fact is None else Reason.NOT_ARCHIVED, facts)
 
 
 def may_archive(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:

@@ -30,7 +30,13 @@ from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.ruling import UnreadableRuleError, add
 from shared.core.values.objects import get_in, get_text, list_mappings, parse_instant
 
-CHILD_REASONS = (Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED)
+AWAITS_ARCHIVE = (Reason.NOT_ARCHIVED, Reason.ARCHIVE_UNREAD)
+"""Why an object is kept until its archive has acknowledged it."""
+
+AWAITS_CHILDREN = (Reason.CHILD_NOT_ARCHIVED, Reason.CHILDREN_UNREAD)
+"""Why an object is kept until its children are archived."""
+
+CHILD_REASONS = (Reason.CHILD_HELD, *AWAITS_CHILDREN)
 """Why the children of an object keep it."""
 
 _STORE_DEADLINE = timedelta(minutes=10)
@@ -68,7 +74,7 @@ def apply_gate(case: Case, facts: Facts) -> tuple[Reason | None, Facts]:
     problem = fact.problem if fact is not None else ""
     facts = replace(facts, archiving=archiving, archived=fact, problem=problem or facts.problem)
     if fact is None or fact.acknowledged_at is None:
-        return Reason.NOT_ARCHIVED, facts
+        return Reason.ARCHIVE_UNREAD if fact is None else Reason.NOT_ARCHIVED, facts
     ready_at = add(fact.acknowledged_at, archiving.grace)
     if facts.due_at is None or ready_at <= facts.due_at:
         return None, facts
@@ -76,7 +82,7 @@ def apply_gate(case: Case, facts: Facts) -> tuple[Reason | None, Facts]:
 
 
 def find_archive_fact(case: Case, archiving: Archiving) -> ArchiveFact | None:
-    """What is known about the acknowledgement of exactly this version of the object; None if it has to be found out."""
+    """What is known about the acknowledgement of exactly this version of the object; None if it has to be read."""
     if archiving.native:
         uid, version = (get_text(case.obj, f"metadata.{part}") for part in ("uid", "resourceVersion"))
         at = find_stored_at(case.obj)
@@ -101,7 +107,7 @@ def apply_children_gate(obj: Any, rule: KindRule, context: Context, facts: Facts
     if fact is None or find_propagation(facts, rule) == "Orphan":
         return None, facts
     if fact.uid != get_text(obj, "metadata.uid"):
-        return Reason.CHILD_NOT_ARCHIVED, facts
+        return Reason.CHILDREN_UNREAD, facts
     if fact.reason is not None:
         return fact.reason, replace(facts, problem=fact.problem or facts.problem)
     if fact.ready_at is None or (facts.due_at is not None and fact.ready_at <= facts.due_at):

@@ -1,7 +1,7 @@
 """Decide whether an unfinished object is left alone, waits for its deadline, or is stopped: one pure function.
 
 `decide_stop` has the form of `shared.core.decision.decide.decide`, and the same properties: it is total, deterministic
-and monotone in `now`. If a fact is unknown, the object is left alone, and the reason names the fact.
+and monotone in `now`. If a fact was not read, the object is left alone, and the reason names the fact.
 `evaluate_stop` finds out, without a clock, when the object reaches its deadline, or why it is left alone.
 
 The clock of an active deadline starts with the object, or with its last resume. It does not run while the object is
@@ -287,9 +287,9 @@ class _Running:
         return find_applier(self.case.obj) is not None
 
     def is_kept_by_owner(self, facts: Facts) -> bool:
-        """Return whether an unfinished owner is the right object to stop: the object's own annotation did not ask."""
+        """Return whether an owner is the right object to stop, if it is unfinished or unread: no annotation asked."""
         rule = facts.policy_rule
-        if not self.case.context.owner_unfinished or self.case.annotations.get("owner") == "ignore":
+        if self.case.context.owner_unfinished is False or self.case.annotations.get("owner") == "ignore":
             return False
         return not self._is_own(facts) and not (rule is not None and rule.on_owned == "delete")
 
@@ -386,7 +386,5 @@ def _reason_beside(running: _Running, facts: Facts) -> Evaluated:
     if case.namespace is None:
         return Reason.NAMESPACE_UNREAD, facts
     if running.is_kept_by_owner(facts):
-        return Reason.OWNER_UNFINISHED, replace(facts, owner=get_controller(case.obj))
-    if case.context.aggregated and case.rule.may_be_aggregated:
-        return Reason.AGGREGATED_API, facts
-    return None, facts
+        return case.owner_reason(), replace(facts, owner=get_controller(case.obj))
+    return case.api_reason(), facts

@@ -12,6 +12,9 @@ from shared.core.ttl.inherited import InheritedFact, find_ttl_source
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl
 from shared.core.values.objects import get_in
 
+OWNER_REASONS = (Reason.OWNER_UNFINISHED, Reason.OWNER_UNKNOWN, Reason.OWNER_UNREAD)
+"""Why the controller owner of an object keeps it."""
+
 
 @dataclass(slots=True)
 class Case:
@@ -69,14 +72,26 @@ class Case:
         return None
 
     def is_kept_by_owner(self, due: Due) -> bool:
-        """Return whether an unfinished owner keeps it: by the kind rule, or because the object itself sets no TTL."""
-        if not self.context.owner_unfinished or self.annotations.get("owner") == "ignore":
+        """Return whether an unfinished or unread owner keeps it: by the kind rule, or if the object sets no TTL."""
+        if self.context.owner_unfinished is False or self.annotations.get("owner") == "ignore":
             return False
         is_allowed = due.rule is not None and due.rule.on_owned == "delete"
         if self.rule.while_owner_unfinished == "keep":
             return not (is_allowed and self.context.owner_unknown)
         is_inherited = due.ttl is not None and due.ttl.origin == "inherited"
         return (is_inherited or self.is_due_by_others(due)) and not is_allowed
+
+    def owner_reason(self) -> Reason:
+        """The reason of an object that its owner keeps."""
+        if self.context.owner_unfinished is None:
+            return Reason.OWNER_UNREAD
+        return Reason.OWNER_UNKNOWN if self.context.owner_unknown else Reason.OWNER_UNFINISHED
+
+    def api_reason(self) -> Reason | None:
+        """The reason to keep the object because of the API server of its kind."""
+        if not self.rule.may_be_aggregated or self.context.aggregated is False:
+            return None
+        return Reason.API_UNREAD if self.context.aggregated is None else Reason.AGGREGATED_API
 
     def is_due_by_others(self, due: Due) -> bool:
         """Return whether a policy or the namespace sets when it is due: by a TTL, or by a max-ttl."""

@@ -4,9 +4,9 @@
 returns Expire for every later `now`. `schedule`, `expire`, `sweep`, the watch and the command line call it; no
 other code decides about a deletion.
 
-If a fact is unknown, the object is kept: if the namespace, the owner, the rank in a group or an inherited TTL matters
-and is unknown, `decide` returns Ignore with a reason that names the fact. A caller that can read the fact then calls
-`decide` again.
+If a fact matters that was not read, such as the namespace, the owner or the rank in a group, the object is kept:
+`decide` returns Ignore with a reason that names the fact, see `shared.core.decision.missing`. A caller that can read
+the fact then calls `decide` again.
 """
 
 from dataclasses import dataclass, replace
@@ -100,7 +100,7 @@ def decide(  # noqa: PLR0913 - all inputs of a decision
         return audit
     due = facts.otherwise or facts
     kept, due = find_kept(obj, rule, now, context, due, ahead=ahead)
-    return kept or Expire(due.due_at or facts.due_at, due.early or Reason.EXPIRED, due)
+    return kept or Expire(due.due_at or facts.due_at, due.early or Reason.EXPIRED, replace(due, unread=()))
 
 
 def find_kept(  # noqa: PLR0913 - the arguments of decide

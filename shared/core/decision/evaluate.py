@@ -16,11 +16,12 @@ from typing import Any
 
 from shared.core.archive.gate import apply_gate
 from shared.core.decision.appliers import Applier, find_applier
-from shared.core.decision.case import Case, is_of_kind
+from shared.core.decision.case import OWNER_REASONS, Case, is_of_kind
 from shared.core.decision.dispatchers import Dispatcher, find_dispatcher
 from shared.core.decision.facts import Context, Facts, Reason
 from shared.core.decision.finish import Finish, finish_of
 from shared.core.decision.limits import find_limits
+from shared.core.decision.missing import MISSING, Fact
 from shared.core.decision.overridden import with_overridden
 from shared.core.decision.ranks import is_kept
 from shared.core.kinds.rule import KindRule
@@ -32,8 +33,6 @@ from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller
 from shared.core.values.objects import get_annotations, get_controller, get_text
 
 Evaluated = tuple[Reason | None, Facts]
-
-_OF_MISSING_FACTS = frozenset({Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST, Reason.NOT_ARCHIVED})
 
 
 def evaluate(obj: Any, rule: KindRule, context: Context, *, finish: Finish | None = None) -> Evaluated:
@@ -150,7 +149,7 @@ def _find(  # noqa: PLR0913 - all that sets when an object is due
         keep_last_rule=ruling.keep_last_rule,
         group=ruling.group,
         moved_by=due.moved_by,
-        owner=get_controller(case.obj) if reason is Reason.OWNER_UNFINISHED else None,
+        owner=get_controller(case.obj) if reason in OWNER_REASONS else None,
         newer=case.context.newer if ruling.keep_last_rule is not None else None,
         dispatcher=makers.dispatcher,
         count_rule=ruling.count_rule,
@@ -173,10 +172,10 @@ def _evaluate_early(case: Case, ruling: Ruling, find: Callable[[RuleTtl], Evalua
     """
     reason, facts = usual
     audited: Facts | None = None
-    unread: dict[Reason, None] = {}
+    unread: dict[Fact, None] = {}
     for limit in find_limits(ruling, case.context, case.finish.at, is_due_later=facts.due_at is not None):
         if limit.ttl is None:
-            unread[limit.reason] = None
+            unread[limit.fact] = None
             continue
         early_reason, early = find(RuleTtl(ALWAYS, limit.rule, limit.ttl))
         if early.ttl is not limit.ttl:
@@ -189,8 +188,8 @@ def _evaluate_early(case: Case, ruling: Ruling, find: Callable[[RuleTtl], Evalua
             return None, replace(early, early=limit.reason)
         if reason is Reason.NO_TTL:
             return early_reason, early
-        if early_reason in _OF_MISSING_FACTS:
-            unread[early_reason] = None
+        if early_reason in MISSING:
+            unread[MISSING[early_reason]] = None
     reason, facts = usual if audited is None else (None, audited)
     return reason, replace(facts, unread=tuple(unread)) if unread else facts
 
@@ -207,10 +206,8 @@ def _reason_to_keep(case: Case, due: Due, ruling: Ruling, makers: _Makers) -> Re
     if case.namespace is None:
         return Reason.NAMESPACE_UNREAD
     if case.is_kept_by_owner(due):
-        return Reason.OWNER_UNFINISHED
-    if case.context.aggregated and case.rule.may_be_aggregated:
-        return Reason.AGGREGATED_API
-    return _rank_to_keep(case, ruling)
+        return case.owner_reason()
+    return case.api_reason() or _rank_to_keep(case, ruling)
 
 
 def _rank_to_keep(case: Case, ruling: Ruling) -> Reason | None:
@@ -220,4 +217,6 @@ def _rank_to_keep(case: Case, ruling: Ruling) -> Reason | None:
     if case.finish.at is None:
         return Reason.FINISH_TIME_UNKNOWN
     kept = ruling.keep_last_rule.kept_of(case.finish.outcome)
+    if case.context.newer is None:
+        return Reason.RANK_UNREAD
     return Reason.KEPT_LAST if is_kept(case.context.newer, kept) else None

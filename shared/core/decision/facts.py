@@ -9,6 +9,7 @@ from shared.core.deadlines.mark import Mark
 from shared.core.decision.capacity import Counted, QuotaPressure
 from shared.core.decision.dispatchers import Dispatcher
 from shared.core.decision.finish import Finish
+from shared.core.decision.missing import Fact
 from shared.core.decision.namespaces import Namespace
 from shared.core.decision.reasons import Reason
 from shared.core.kinds.deadline_rule import Action
@@ -28,28 +29,28 @@ class Context:
     Attributes:
         policy: The policy in force.
         namespace: The object's Namespace; None if it was not read. A cluster-scoped kind needs none.
-        owner_unfinished: Whether a controller owner exists that has not finished, or of which this is unknown.
-            A caller that may delete must have checked it; a caller that only sets a timer may pass False.
+        owner_unfinished: Whether a controller owner exists that counts as unfinished; None if there is one that was not
+            read. A caller that only sets a timer may pass False.
         owner_unknown: Whether the kind of that owner has no rule. Only then, `onOwned: delete` in a policy rule applies
             to kinds with `whileOwnerUnfinished: keep`, too.
-        aggregated: Whether an aggregated API server serves the kind, or may serve it: it may ignore the preconditions
-            of a DELETE. A caller that only sets a timer may pass False.
+        aggregated: Whether an aggregated API server serves the kind: it may ignore the preconditions of a DELETE. None
+            if that was not read. A caller that only sets a timer may pass False.
         newer: How many objects of the same keepLast group finished later; None if they were not counted.
         inherited: What an object sets for the objects that refer to it; None if it was not read. It counts only for the
             objects that refer to that object.
         counted: The place in the group that maxCount limits; None if it was not counted.
         pressure: The quotas that limit the number of objects of the kind; None if they were not read.
-        archived: Whether an archive has acknowledged the object; None if that was not found out. It counts only for
-            the resource version that it names.
+        archived: Whether an archive has acknowledged the object; None if that was not read. It counts only for the
+            resource version that it names.
         children: What the children of the object wait for. A caller that may delete must have set it, if the policy has
             archives: `UNREAD_CHILDREN` until they are read. A caller that only sets a timer may pass None.
     """
 
     policy: Policy = NO_POLICY
     namespace: Namespace | None = None
-    owner_unfinished: bool = False
+    owner_unfinished: bool | None = False
     owner_unknown: bool = False
-    aggregated: bool = False
+    aggregated: bool | None = False
     newer: int | None = None
     inherited: InheritedFact | None = None
     counted: Counted | None = None
@@ -123,7 +124,7 @@ class Facts:
             archive, also of that of a child.
         overridden: The kind's own TTL field, if its controller acts on it before `due_at` or although a reason keeps
             the object.
-        owner: The controller owner that keeps the object.
+        owner: The controller owner that keeps the object, or may keep it until it is read.
         newer: How many objects of the group finished later, if they were counted.
         dispatcher: The dispatcher that sent the object to this cluster, if that keeps the object.
         unanswered: The policy rule that has no result for this object; empty if each rule has one.
@@ -164,7 +165,7 @@ class Facts:
     quota_rule: PolicyRule | None = None
     pressure: QuotaPressure | None = None
     early: Reason | None = None
-    unread: tuple[Reason, ...] = ()
+    unread: tuple[Fact, ...] = ()
     archiving: Archiving | None = None
     archived: ArchiveFact | None = None
     audited_by: str = ""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from shared.core.decision.facts import Context, Reason
+from shared.core.decision.missing import Fact
 from shared.core.decision.ranks import is_kept
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import Ruling
@@ -14,15 +15,17 @@ from shared.core.ttl.ttl import Ttl
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit that takes effect, or of which this is unknown.
+    """A limit that takes effect, or that needs a fact that was not read.
 
     Attributes:
         reason: The limit.
+        fact: What shows whether it takes effect.
         rule: The policy rule that sets it.
-        ttl: The TTL that it sets; None if the fact is missing that shows whether it takes effect.
+        ttl: The TTL that it sets; None if that fact was not read.
     """
 
     reason: Literal[Reason.OVER_COUNT, Reason.OVER_QUOTA]
+    fact: Literal[Fact.PLACE, Fact.QUOTAS]
     rule: PolicyRule
     ttl: Ttl | None
 
@@ -43,12 +46,12 @@ def find_limits(
     if (rule := ruling.count_rule) is not None:
         counted = context.counted
         if counted is None:
-            yield Limit(Reason.OVER_COUNT, rule, None)
+            yield Limit(Reason.OVER_COUNT, Fact.PLACE, rule, None)
         elif not is_kept(counted.newer, rule.max_count):
-            yield Limit(Reason.OVER_COUNT, rule, rule.count_ttl)
+            yield Limit(Reason.OVER_COUNT, Fact.PLACE, rule, rule.count_ttl)
     if (rule := ruling.quota_rule) is not None and is_due_later:
         pressure = context.pressure
         if pressure is None:
-            yield Limit(Reason.OVER_QUOTA, rule, None)
+            yield Limit(Reason.OVER_QUOTA, Fact.QUOTAS, rule, None)
         elif pressure.is_over(rule.when_quota_above or 0):
-            yield Limit(Reason.OVER_QUOTA, rule, rule.quota_ttl)
+            yield Limit(Reason.OVER_QUOTA, Fact.QUOTAS, rule, rule.quota_ttl)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from shared.core.decision.case import OWNER_REASONS
 from shared.core.decision.facts import Facts, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, native_ttl
@@ -17,7 +18,7 @@ _KEPT_ON_REQUEST = frozenset(
         Reason.NEVER,
     }
 )
-_KEPT_FOR_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
+_KEPT_FOR_OTHERS = frozenset({Reason.DISPATCHED, *OWNER_REASONS, Reason.KEPT_LAST, Reason.RANK_UNREAD})
 
 
 def with_overridden(obj: Any, rule: KindRule, reason: Reason | None, facts: Facts) -> Facts:

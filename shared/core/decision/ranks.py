@@ -56,8 +56,8 @@ class RankedObject:
         return self.finished_at, self.ref.uid
 
 
-_MAY_GO = (None, Reason.NOT_ARCHIVED, Reason.AUDIT_ONLY)
-"""What does not keep an object for ever: an object whose archive is unknown may go once it is archived."""
+_MAY_GO = (None, Reason.NOT_ARCHIVED, Reason.ARCHIVE_UNREAD, Reason.AUDIT_ONLY)
+"""What does not keep an object for ever: an object that is not archived may go once it is."""
 
 
 def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedObject | None:
@@ -70,7 +70,7 @@ def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedOb
         group=("keepLast", *_place_of(ref), rule.name, rule.counted_as(outcome), facts.group),
         kept=rule.kept_of(outcome) or 0,
         finished_at=finished_at,
-        due_at=facts.due_at if reason is Reason.KEPT_LAST else None,
+        due_at=facts.due_at if reason is Reason.RANK_UNREAD else None,
     )
 
 

@@ -109,10 +109,22 @@ class Reason(StrEnum):
     Allow `get` on the kind of that object, or set a TTL on the object itself: `kubectl ttl set KIND/NAME TIME`.
     """
     OWNER_UNFINISHED = "owner-unfinished"
-    """The controller owner of the object has not finished, or its state is unknown.
+    """The controller owner of the object counts as unfinished. It has not finished, or would create another object, or
+    its shape is not the one of its kind rule, or the API server does not serve its kind: the line `owner` of
+    `kubectl ttl explain KIND/NAME` says which.
 
     Wait for the owner. To delete the object before its owner, set `ttlafterfinished.dev/owner: ignore` on the object.
-    If the kind of the owner has no kind rule, `onOwned: delete` in the policy rule that sets the TTL does the same.
+    """
+    OWNER_UNKNOWN = "owner-unknown"
+    """No kind rule says when the controller owner of the object finishes.
+
+    Write a kind rule for the owner, set `onOwned: delete` in the policy rule that sets the TTL, or set
+    `ttlafterfinished.dev/owner: ignore` on the object.
+    """
+    OWNER_UNREAD = "owner-unread"
+    """The controller owner of the object keeps the object until it finishes, and it was not read.
+
+    Allow `get` on the kind of the owner, or set `ttlafterfinished.dev/owner: ignore` on the object.
     """
     DISPATCHED = "dispatched"
     """Another cluster created the object here, and still has to read its result.
@@ -127,14 +139,26 @@ class Reason(StrEnum):
     rule with `onRecreated: delete`.
     """
     AGGREGATED_API = "aggregated-api"
-    """An aggregated API server serves the kind, or may serve it, and may ignore the preconditions of a DELETE.
+    """An aggregated API server serves the kind, and may ignore the preconditions of a DELETE.
 
-    Allow `list` on APIServices. If the server checks the preconditions, set `preconditions: honoured` in a kind rule.
+    If the server checks the preconditions, set `preconditions: honoured` in a kind rule.
+    """
+    API_UNREAD = "api-unread"
+    """Whether an aggregated API server serves the kind was not read. Such a server may ignore the preconditions of a
+    DELETE.
+
+    Allow `list` on APIServices, or set `preconditions: honoured` in a kind rule.
     """
     KEPT_LAST = "kept-last"
     """A policy rule with `keepLast` or `keepLastFailed` keeps the object as one of the newest of its group.
 
     Wait: the object is due once enough newer objects of the group have finished.
+    """
+    RANK_UNREAD = "rank-unread"
+    """A policy rule with `keepLast` or `keepLastFailed` keeps the newest objects of the group of the object, and the
+    group was not counted.
+
+    If the object has a timer, nothing: the group is counted when the timer fires. Else allow `list` on the kind.
     """
     CHILD_HELD = "child-held"
     """The deletion of the object would take along a child that has the annotation `ttlafterfinished.dev/hold`: the
@@ -144,20 +168,33 @@ class Reason(StrEnum):
     deletes the object, and so the child.
     """
     CHILD_NOT_ARCHIVED = "child-not-archived"
-    """The deletion of the object would take along a child that must be archived, and is not, or that cannot be read.
-    The child is archived when it finishes.
+    """The deletion of the object would take along a child that must be archived, and is not. The child is archived when
+    it finishes.
 
     Read the line `problem`: it names the child. If the child may be lost, set the annotation
     `ttlafterfinished.dev/archive: "false"` on it: then it is deleted unarchived, with its owner. To delete the object
     and keep its children, set `propagation: Orphan` in the policy rule that sets its TTL.
     """
+    CHILDREN_UNREAD = "children-unread"
+    """The deletion of the object would take along its children, and not all of them were read, or a document of a child
+    in the archive was not. Children are read only if the policy has `archives`.
+
+    Read the line `problem`. If the check took too long, the next attempt goes on. To delete the object and keep its
+    children, set `propagation: Orphan` in the policy rule that sets its TTL.
+    """
     NOT_ARCHIVED = "not-archived"
-    """An archive has to acknowledge exactly this version of the object before it is deleted, and has not yet, or that
-    is unknown.
+    """An archive has to acknowledge exactly this version of the object before it is deleted, and has not yet.
 
     Wait. If it lasts, the Event `NotArchived` and `kubectl ttl explain KIND/NAME` name the problem, as far as reading
     the archive shows it; the log of `archive` names the others. To delete the object without an archive, set
     `ttlafterfinished.dev/archive: "false"` on it.
+    """
+    ARCHIVE_UNREAD = "archive-unread"
+    """An archive has to acknowledge exactly this version of the object before it is deleted, and the archive was not
+    read.
+
+    If the object has a timer, nothing: the archive is read when the timer fires. Else the Event `NotArchived` and
+    `kubectl ttl explain KIND/NAME` name the problem, and `kubectl ttl doctor` checks each archive.
     """
     INVALID_ARCHIVE = "invalid-archive"
     """The annotation `ttlafterfinished.dev/archive` of the object or its namespace has another value than `true`,

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact
-from shared.core.decision.decide import Decision, Reason
+from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN
+from shared.core.decision.decide import Decision
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import ObjectRef, format_instant, ref_of
 from shared.messages import ObjectArchived, Timer
@@ -61,8 +62,8 @@ def find_unarchived_event(obj: Mapping[str, Any], decision: Decision, *, now: da
     It is a Warning only if there is a problem. Else `archive` has yet to store the object, for example if it was due
     before `archive` started.
     """
-    facts, is_for_child = decision.facts, decision.reason is Reason.CHILD_NOT_ARCHIVED
-    is_for_itself = decision.reason is Reason.NOT_ARCHIVED and facts.archiving is not None
+    facts, is_for_child = decision.facts, decision.reason in AWAITS_CHILDREN
+    is_for_itself = decision.reason in AWAITS_ARCHIVE and facts.archiving is not None
     if not (is_for_itself or is_for_child) or facts.due_at is None or now < facts.due_at:
         return None
     if now - facts.due_at < OVERDUE and (is_for_child or not facts.problem):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from shared.core.decision.facts import Audited
+from shared.core.decision.missing import MISSING
 from shared.core.decision.reasons import Reason
 from shared.core.values.objects import ObjectRef
 from shared.messages import SWEEP_COUNT_MAX, ObjectDeleted
@@ -33,8 +34,9 @@ _ORDER = (
     "already_gone",
 )
 
-_UNKNOWN = (Reason.NAMESPACE_UNREAD, Reason.INHERITED_UNREAD)
-"""The reasons of objects that are kept because a read failed: they may be due."""
+_UNKNOWN = MISSING.keys() - {Reason.ARCHIVE_UNREAD, Reason.CHILDREN_UNREAD}
+"""The reasons of objects that are kept because a read failed, so that a report may lack them: a rule with audit reports
+no object that waits for an archive."""
 
 
 class SweepCounts:

@@ -127,7 +127,7 @@ async def test_document_of_a_writer_without_the_key_acknowledges_nothing(bench, 
     monkeypatch.setenv(ARCHIVE_KEYS, "k" * 32)
 
     decision = await bench.process().decide()
-    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.reason is Reason.ARCHIVE_UNREAD
     assert "it has no signature: another writer may have stored it" in decision.facts.problem
 
     written = await bench.process().write()
@@ -166,7 +166,7 @@ async def test_nothing_is_stored_or_counted_while_the_id_of_the_cluster_cannot_b
         await process.write()
     decision = await process.decide()
 
-    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.reason is Reason.ARCHIVE_UNREAD
     assert "the id of this cluster cannot be read" in decision.facts.problem
     assert ("grant get on namespace kube-system" in decision.facts.problem) == (raised is PermanentError)
     assert [one.name for one in (bench.folder / "v1").iterdir()] == [CLUSTER.part]
@@ -198,7 +198,7 @@ async def test_nothing_is_stored_or_counted_while_the_volume_is_not_mounted(benc
         with pytest.raises(TryLaterError, match=expected) as raised:
             await process.put()
         decision = await process.decide()
-        assert decision.reason is Reason.NOT_ARCHIVED
+        assert decision.reason is Reason.ARCHIVE_UNREAD
         assert expected in decision.facts.problem
         assert "archive adopt --archive main" in decision.facts.problem
         if is_replaced:
@@ -217,7 +217,7 @@ async def test_documents_without_a_marker_are_not_counted(bench):
 
     decision = await bench.process().decide()
 
-    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.reason is Reason.ARCHIVE_UNREAD
     assert "archive adopt --archive main" in decision.facts.problem
     with pytest.raises(TryLaterError, match="has no marker"):
         await bench.process().put()
@@ -338,7 +338,7 @@ async def test_nothing_counts_while_the_shared_state_cannot_be_read(bench, failu
     with pytest.raises(raised, match="its id is unknown"):
         await bench.process().put()
     decision = await bench.process().decide()
-    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.reason is Reason.ARCHIVE_UNREAD
     assert "its id is unknown" in decision.facts.problem
 
 
@@ -357,7 +357,7 @@ async def test_damaged_memory_of_ids_keeps_everything(bench, text):
 
     with pytest.raises(PermanentError, match="archive adopt"):
         await bench.process().put()
-    assert (await bench.process().decide()).reason is Reason.NOT_ARCHIVED
+    assert (await bench.process().decide()).reason is Reason.ARCHIVE_UNREAD
     assert bench.installation.state.data[ARCHIVES] == text
 
 
@@ -368,4 +368,4 @@ async def test_damaged_marker_keeps_everything(bench, data):
 
     with pytest.raises(TryLaterError, match="is damaged"):
         await bench.process().put()
-    assert (await bench.process().decide()).reason is Reason.NOT_ARCHIVED
+    assert (await bench.process().decide()).reason is Reason.ARCHIVE_UNREAD

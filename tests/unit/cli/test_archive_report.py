@@ -78,7 +78,7 @@ def test_object_that_is_stored_without_what_is_wanted_names_the_document(
 
 @pytest.mark.parametrize("fact", [None, replace(ABSENT, problem="away")])
 def test_unknown_acknowledgement_is_not_said_to_be_absent(fact: ArchiveFact | None) -> None:
-    assert "unknown" in next(archive_lines(facts(MAIN, fact), NOW))
+    assert next(archive_lines(facts(MAIN, fact), NOW)).endswith(("was not read", "does not count"))
     reported = archive_as_json(facts(MAIN, fact))
     assert reported is not None
     assert reported["acknowledged"] is None
@@ -119,7 +119,7 @@ def test_plan_says_that_an_archive_could_not_be_read() -> None:
     objects = [result(Reason.NOT_ARCHIVED, facts(MAIN, None, problem="archive main: 403"))] * 2
     assert list(describe_unarchived(objects)) == [
         "2 kept until archive main has acknowledged them",
-        "they may be acknowledged already: archive main: 403",
+        "problem: archive main: 403",
     ]
 
 
@@ -133,17 +133,17 @@ def explain(tmp_path: Any, obj: dict[str, Any], output: str = "text") -> str:
 
 def test_explain_of_a_file_keeps_what_has_to_be_archived(tmp_path: Any) -> None:
     reported = json.loads(explain(tmp_path, job(complete=ago(3_600)), output="json"))
-    assert (reported["decision"], reported["reason"]) == ("ignore", "not-archived")
+    assert (reported["decision"], reported["reason"]) == ("ignore", "archive-unread")
     assert reported["archive"]["acknowledged"] is None
     lines = explain(tmp_path, job(complete=ago(3_600))).splitlines()
-    assert lines[1].startswith("  decision  kept (not-archived): ")
-    assert "  archive   main, by policy rule ci; whether it is acknowledged is unknown" in lines
+    assert lines[1].startswith("  decision  kept (archive-unread): ")
+    assert "  archive   main, by policy rule ci; the archive was not read" in lines
     assert any("ttlafterfinished.dev/archive=false -n ci`" in line for line in lines)
 
 
 def test_explain_of_a_file_names_the_controller_that_deletes_an_object_unarchived(tmp_path: Any) -> None:
     shown = explain(tmp_path, job(complete=ago(60), ttl=3_600))
-    assert "not deleted by ttl-after-finished (not-archived)" in shown
+    assert "not deleted by ttl-after-finished (archive-unread)" in shown
     assert "  overridden kube-controller-manager deletes it at 2026-03-14T16:08:26Z, archived or not" in shown
 
 

@@ -47,12 +47,12 @@ def preview(obj, context, owner=None):
         (PLAIN, Context(of_rule(ttl="1s", keepLast=1), CI), "`list` on jobs.batch"),
         (PLAIN, Context(of_rule(ttl="7d", maxCount=1), CI), "`list` on jobs.batch"),
         (PLAIN, Context(of_rule(ttl="7d", whenQuotaAbove="90%"), CI), "`list` on resourcequotas and jobs.batch"),
-        (OWNED, Context(of_rule(ttl="1s"), CI, owner_unfinished=True), "`get` on JobSet"),
+        (OWNED, Context(of_rule(ttl="1s"), CI, owner_unfinished=None), "`get` on JobSet"),
     ],
 )
 def test_explain_names_the_right_that_a_missing_fact_needs(obj, context, right):
     ref = get_controller(obj)
-    one = preview(obj, context, ref and Owner(ref, "could not be read", is_unread=True))
+    one = preview(obj, context, ref and Owner(ref, "could not be read"))
     assert [fact.right.startswith(right) for fact in one.unread] == [True]
     text = as_text(one, ExplainContext(PolicyInForce(context.policy, "policy.yaml")))
     lines = text.splitlines()
@@ -86,7 +86,7 @@ async def test_plan_names_the_owner_that_could_not_be_read(unfinished, is_unread
     batch = BatchEvaluator([of_rule(ttl="1s")], Catalogue((JOB, kind_rule("jobsets.jobset.x-k8s.io"))))
     await batch.add(Snapshot(owned_by(PLAIN, "JobSet", api_version="jobset.x-k8s.io/v1alpha2"), NOW), JOB, CI)
     (one,) = await batch.settle(find_unfinished)
-    assert (one.unread_owner is not None) is is_unread
+    assert (one.decisions[-1].reason is Reason.OWNER_UNREAD) is is_unread
     assert [("`get` on JobSet of jobset.x-k8s.io" in text) for text in describe_unread([one])] == [True] * is_unread
 
 

@@ -138,7 +138,7 @@ async def test_damaged_document_keeps_the_object(bench, damage):
 
     decision = await bench.decide()
 
-    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.reason is Reason.ARCHIVE_UNREAD
     assert decision.facts.problem.startswith("archive main: ")
 
 
@@ -158,7 +158,7 @@ async def test_archive_that_fails_keeps_the_object_and_names_the_problem(bench, 
 
     decision = await bench.decide()
 
-    assert (decision.reason, decision.facts.problem) == (Reason.NOT_ARCHIVED, f"archive main: {error}")
+    assert (decision.reason, decision.facts.problem) == (Reason.ARCHIVE_UNREAD, f"archive main: {error}")
 
 
 async def test_archive_that_hangs_keeps_the_object(bench, monkeypatch):
@@ -202,14 +202,14 @@ async def test_process_without_archives_keeps_the_object():
     evaluator.policy = lambda: policy
     decision = await evaluator.decide(Snapshot(DUE, NOW), JOB)
 
-    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.reason is Reason.ARCHIVE_UNREAD
     assert decision.facts.problem == "archive main: this process has no access to it"
 
 
 async def test_policy_without_the_archive_of_its_rule_keeps_the_object():
     bench = Bench(archiving().model_copy(update={"archives": {"other": archiving().archives["main"]}}))
 
-    assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
+    assert (await bench.decide()).reason is Reason.ARCHIVE_UNREAD
 
 
 async def test_object_with_a_number_that_json_cannot_express_is_kept(bench):
@@ -242,7 +242,7 @@ async def test_owner_is_read_again_after_a_slow_read_back(monkeypatch):
     async def answer_slowly(name):
         seconds[0] += DECIDED_SECONDS + 1 if name == "read" else 0
 
-    monkeypatch.setattr(Owners, "is_unfinished", read_owner)
+    monkeypatch.setattr(Owners, "find_unfinished", read_owner)
     monkeypatch.setattr(evaluator_module, "_now", lambda: seconds[0])
     bench.archive.before = answer_slowly
 
@@ -383,7 +383,7 @@ class TestBatch:
         decision = await self.decide(None)
 
         assert (decision.reason, decision.facts.problem) == (
-            Reason.NOT_ARCHIVED,
+            Reason.ARCHIVE_UNREAD,
             "the archive cannot be read from here",
         )
 

@@ -163,7 +163,7 @@ async def test_archive_that_fails_keeps_the_owner(bench, error):
     bench.archive.failures["read"] = error
 
     reason, problem = await kept(bench)
-    assert reason is Reason.CHILD_NOT_ARCHIVED
+    assert reason is Reason.CHILDREN_UNREAD
     assert f"{error}" in problem
 
 
@@ -172,7 +172,7 @@ async def test_children_that_may_not_be_read_keep_the_owner(bench):
     bench.cluster.fail("list-metadata", ForbiddenError("pods is forbidden"))
 
     reason, problem = await kept(bench)
-    assert reason is Reason.CHILD_NOT_ARCHIVED
+    assert reason is Reason.CHILDREN_UNREAD
     assert "expected the right to list pods" in problem
 
 
@@ -280,7 +280,7 @@ async def test_slow_namespace_gets_few_checks_at_once(bench):
     found = await asyncio.gather(*(bench.decide() for _ in range(5)))
     problems = [one.facts.problem for one in found]
     assert problems.count("children in namespace ci take long to check, and others are checked now") == 3
-    assert {one.reason for one in found} == {Reason.CHILD_NOT_ARCHIVED}
+    assert {one.reason for one in found} == {Reason.CHILDREN_UNREAD}
 
 
 async def test_any_object_waits_for_a_child_of_a_kind_that_a_rule_archives(bench):
@@ -322,9 +322,9 @@ async def test_list_that_takes_longer_than_an_attempt_answers_the_next_one(bench
     await asyncio.sleep(10)
     assert isinstance(await bench.decide(), Expire)
     assert len(lists) == 1
-    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED  # an answer is used once
+    assert (await kept(bench))[0] is Reason.CHILDREN_UNREAD  # an answer is used once
     await asyncio.sleep(ANSWER_SECONDS_MAX + 60)
-    assert (await kept(bench))[0] is Reason.CHILD_NOT_ARCHIVED  # and not for ever
+    assert (await kept(bench))[0] is Reason.CHILDREN_UNREAD  # and not for ever
     assert len(lists) == 3
 
 
@@ -546,7 +546,7 @@ async def test_child_in_a_version_that_no_rule_knows_keeps_its_owner(bench):
 
     decision = await evaluator.decide(Snapshot(DUE, NOW), JOB)
     assert (decision.reason, "no kind rule knows its version v1" in decision.facts.problem) == (
-        Reason.CHILD_NOT_ARCHIVED,
+        Reason.CHILDREN_UNREAD,
         True,
     )
 

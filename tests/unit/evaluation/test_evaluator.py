@@ -119,14 +119,14 @@ async def test_evaluator_keeps_an_object_of_an_owner_of_unknown_shape(cluster):
 async def test_evaluator_keeps_an_object_of_an_unknown_owner_kind_without_a_read(cluster):
     obj = owned_by(OWNED, "ReplicaSet", api_version="apps/v1")
 
-    assert (await decided(obj, cluster)).reason is Reason.OWNER_UNFINISHED
+    assert (await decided(obj, cluster)).reason is Reason.OWNER_UNKNOWN
     assert cluster.calls == []
 
 
 async def test_evaluator_keeps_an_object_whose_owner_is_forbidden(cluster):
     cluster.fail("get", ForbiddenError("jobs is forbidden"))
 
-    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNREAD
 
 
 async def test_evaluator_raises_when_the_owner_cannot_be_read_now(cluster):
@@ -136,11 +136,17 @@ async def test_evaluator_raises_when_the_owner_cannot_be_read_now(cluster):
         await decided(OWNED, cluster)
 
 
-@pytest.mark.parametrize("error", [PermanentError("no such name"), AbsentKindError("not served")])
-async def test_evaluator_keeps_an_object_whose_owner_can_never_be_read(cluster, error):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PermanentError("no such name"), Reason.OWNER_UNREAD),
+        (AbsentKindError("not served"), Reason.OWNER_UNFINISHED),
+    ],
+)
+async def test_evaluator_keeps_an_object_whose_owner_can_never_be_read(cluster, error, reason):
     cluster.fail("get", error)
 
-    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+    assert (await decided(OWNED, cluster)).reason is reason
 
 
 async def test_evaluator_ignores_an_owner_that_is_not_the_controller(cluster):

@@ -48,7 +48,7 @@ FAILED, RUNNING = pod("Failed"), pod("Running")
         ("apps/v1", "DaemonSet", FAILED, True, False),
         ("apps/v1", "Deployment", FAILED, True, False),
         ("v1", "Node", FAILED, True, False),
-        ("batch/v1", "Job", FAILED, True, False),
+        ("batch/v1", "Job", FAILED, None, False),
         ("batch/v1", "CronJob", FAILED, False, False),
     ],
 )
@@ -59,7 +59,7 @@ def test_kind_of_an_owner_frees_only_what_it_has_replaced(api_version, kind, obj
     assert (context.owner_unfinished, context.owner_unknown) == (unfinished, unknown)
 
 
-@pytest.mark.parametrize(("controller", "unfinished"), [("Job", True), ("ReplicaSet", False)])
+@pytest.mark.parametrize(("controller", "unfinished"), [("Job", None), ("ReplicaSet", False)])
 def test_only_the_controller_of_two_owners_counts(controller, unfinished):
     versions = {"Job": "batch/v1", "ReplicaSet": "apps/v1"}
     references = [

@@ -135,7 +135,7 @@ async def test_rank_keeps_all_objects_when_they_may_not_be_listed(bench):
 
     decision = await bench.decide(DONE)
 
-    assert (decision.reason, decision.facts.problem) == (Reason.KEPT_LAST, "jobs is forbidden")
+    assert (decision.reason, decision.facts.problem) == (Reason.RANK_UNREAD, "jobs is forbidden")
 
 
 async def test_rank_lists_again_after_a_new_policy(bench):

@@ -510,7 +510,7 @@ async def test_expire_keeps_a_pod_whose_owner_is_forbidden(expiry, cluster, tele
     cluster.fail("get", ForbiddenError("jobs is forbidden"), on="owner")
 
     assert await expiry.handle(fired(OWNED)) is None
-    assert telemetry.verdicts() == [("kept", "owner-unfinished")]
+    assert telemetry.verdicts() == [("kept", "owner-unread")]
 
 
 async def test_expire_reads_the_owner_of_a_cached_pod(expiry, cluster):

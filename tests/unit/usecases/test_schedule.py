@@ -260,5 +260,5 @@ async def test_timer_of_an_object_that_keep_last_may_keep_says_that_it_is_not_de
     )
 
     (record,) = telemetry.records
-    assert (record.verdict, record.reason) == ("timer-set", "kept-last")
+    assert (record.verdict, record.reason) == ("timer-set", "rank-unread")
     assert record.detail == "not decided yet: its group is counted when the timer fires"

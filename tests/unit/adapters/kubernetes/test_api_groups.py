@@ -124,7 +124,7 @@ async def test_object_kept_for_another_reason_needs_no_read(cluster):
 async def test_missing_right_keeps_the_object_with_its_reason(cluster):
     cluster.fail("list-apiservices", ForbiddenError("cannot list apiservices"))
     decision = await decided(cluster)
-    assert decision.reason is Reason.AGGREGATED_API
+    assert decision.reason is Reason.API_UNREAD
     assert "cannot list apiservices" in decision.facts.problem
     assert isinstance(await decided(cluster, job(complete=ago(60), ttl=30), JOB), Expire)
 

@@ -50,7 +50,7 @@ def verdict(obj=DUE, rule=JOB, **parts):
 def test_object_without_an_acknowledgement_is_kept_however_late():
     decision = decide(DUE, JOB, later(10**8), context())
 
-    assert (decision.reason, not_none(decision.facts.archiving).to) == (Reason.NOT_ARCHIVED, "main")
+    assert (decision.reason, not_none(decision.facts.archiving).to) == (Reason.ARCHIVE_UNREAD, "main")
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_grace_counts_from_the_acknowledgement(acknowledged_at, expected):
     "change", [{"uid": "another"}, {"resource_version": "1041"}, {"resource_version": ""}, {"to": "other"}]
 )
 def test_acknowledgement_of_another_version_or_archive_does_not_count(change):
-    assert verdict(archived=acknowledged(DUE, ago(10**6), **change)) == Reason.NOT_ARCHIVED
+    assert verdict(archived=acknowledged(DUE, ago(10**6), **change)) == Reason.ARCHIVE_UNREAD
 
 
 def test_object_without_a_resource_version_is_never_acknowledged():
     obj = having(DUE, "metadata.resourceVersion", "")
 
-    assert verdict(obj, archived=acknowledged(obj, ago(10**6))) == Reason.NOT_ARCHIVED
+    assert verdict(obj, archived=acknowledged(obj, ago(10**6))) == Reason.ARCHIVE_UNREAD
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_other_reasons_to_keep_an_object_come_first(obj, home, expected):
         ("false", None, ("expire", ago(30))),
         ("false", "true", ("expire", ago(30))),
         (None, "false", ("expire", ago(30))),
-        ("true", "false", Reason.NOT_ARCHIVED),
-        ("main", "false", Reason.NOT_ARCHIVED),
-        ("other", None, Reason.NOT_ARCHIVED),
+        ("true", "false", Reason.ARCHIVE_UNREAD),
+        ("main", "false", Reason.ARCHIVE_UNREAD),
+        ("other", None, Reason.ARCHIVE_UNREAD),
         ("yes", None, Reason.INVALID_ARCHIVE),
         ("", None, Reason.INVALID_ARCHIVE),
         ("nowhere", "false", Reason.INVALID_ARCHIVE),
@@ -140,7 +140,7 @@ def test_annotation_opts_in_to_another_archive_and_keeps_the_grace_of_the_rule()
     ("policy", "expected"),
     [
         pytest.param(NO_POLICY, Reason.INVALID_ARCHIVE, id="no archive"),
-        pytest.param(archiving(match={"kinds": ["pods"]}), Reason.NOT_ARCHIVED, id="the only archive"),
+        pytest.param(archiving(match={"kinds": ["pods"]}), Reason.ARCHIVE_UNREAD, id="the only archive"),
         pytest.param(
             archiving(match={"kinds": ["pods"]}, archives=OTHERS), Reason.INVALID_ARCHIVE, id="several, and no rule"
         ),
@@ -178,7 +178,7 @@ def test_first_rule_with_an_archive_counts_whatever_sets_the_ttl():
 def test_limit_that_makes_an_object_due_early_waits_for_the_archive():
     policy, obj = archiving(maxCount=1), job(complete=ago(60), ttl=10**6)
 
-    assert verdict(obj, policy=policy) == Reason.NOT_ARCHIVED
+    assert verdict(obj, policy=policy) == Reason.ARCHIVE_UNREAD
 
 
 class TestTektonResults:
@@ -297,16 +297,16 @@ class TestChildren:
         decision = self.decided(UNREAD_CHILDREN)
 
         assert isinstance(decision, Ignore)
-        assert decision.reason is Reason.CHILD_NOT_ARCHIVED
+        assert decision.reason is Reason.CHILDREN_UNREAD
 
     def test_children_are_asked_for_only_when_the_object_is_due(self):
         assert isinstance(self.decided(UNREAD_CHILDREN, now=ago(31)), Wait)
         assert self.decided(UNREAD_CHILDREN, job(ttl=30)).reason is Reason.UNFINISHED
 
     def test_fact_about_the_children_of_another_object_does_not_count(self):
-        assert self.decided(ChildrenFact("another", reason=None)).reason is Reason.CHILD_NOT_ARCHIVED
+        assert self.decided(ChildrenFact("another", reason=None)).reason is Reason.CHILDREN_UNREAD
 
-    @pytest.mark.parametrize("reason", [Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED])
+    @pytest.mark.parametrize("reason", [Reason.CHILD_HELD, Reason.CHILD_NOT_ARCHIVED, Reason.CHILDREN_UNREAD])
     def test_child_keeps_the_object_and_is_named(self, reason):
         decision = self.decided(ChildrenFact(self.UID, reason, problem="child Pod a: why"))
 
@@ -343,7 +343,7 @@ class TestChildren:
             for children in (UNREAD_CHILDREN, ChildrenFact(self.UID, reason=None))
         ]
 
-        assert decided[0].reason is Reason.CHILD_NOT_ARCHIVED
+        assert decided[0].reason is Reason.CHILDREN_UNREAD
         assert isinstance(decided[1], Stop)
         stopped = decide_stop(
             annotated(running, **{"on-deadline": "stop"}), JOB, NOW, Context(self.PODS, HOME, children=UNREAD_CHILDREN)

@@ -624,6 +624,7 @@ class TestBeside:
         honoured = AGGREGATED.model_copy(update={"preconditions": "honoured"})
 
         assert reason(obj, AGGREGATED, aggregated=True) == "aggregated-api"
+        assert reason(obj, AGGREGATED, aggregated=None) == "api-unread"
         assert reason(obj, AGGREGATED, aggregated=False) == "stop"
         assert reason(obj, honoured, aggregated=True) == "stop"
 

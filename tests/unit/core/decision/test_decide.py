@@ -67,7 +67,7 @@ def ignore(reason: str) -> tuple:
     return ("ignore", reason)
 
 
-def decided(obj: object, rule: KindRule, *, now: datetime = NOW, owner_unfinished: bool = False) -> tuple:
+def decided(obj: object, rule: KindRule, *, now: datetime = NOW, owner_unfinished: bool | None = False) -> tuple:
     return verdict(decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished)))
 
 
@@ -423,8 +423,9 @@ class TestOwners:
     def owned(self):
         return owned_by(pod(containers=[ended(at=ago(60))], ttl="0"), "Job")
 
-    def test_unfinished_controller_keeps_a_pod(self, owned):
+    def test_unfinished_or_unread_controller_keeps_a_pod(self, owned):
         assert decided(owned, POD, owner_unfinished=True) == ignore("owner-unfinished")
+        assert decided(owned, POD, owner_unfinished=None) == ignore("owner-unread")
 
     def test_finished_controller_does_not_keep_a_pod(self, owned):
         assert decided(owned, POD, owner_unfinished=False) == expire(ago(60))

@@ -21,7 +21,7 @@ class TestMaxCount:
 
     def test_unknown_count_deletes_nothing(self):
         assert decided(DONE, self.POLICY) == ignore("no-ttl")
-        assert facts(DONE, self.POLICY).unread == ("over-count",)
+        assert facts(DONE, self.POLICY).unread == ("place",)
         assert decided(annotated(DONE, ttl="1h"), self.POLICY) == wait(later(3_500))
 
     @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ class TestQuota:
 
     def test_unknown_quota_deletes_nothing_early(self):
         assert decided(DONE, self.POLICY) == wait(later(3_500))
-        assert facts(DONE, self.POLICY).unread == ("over-quota",)
+        assert facts(DONE, self.POLICY).unread == ("quotas",)
 
     def test_exempt_namespace_keeps_an_object_of_a_full_quota(self):
         place = namespace_of(namespace(exempt="true"))
@@ -170,11 +170,13 @@ class TestBothLimits:
     @pytest.mark.parametrize(
         ("known", "expected", "unread"),
         [
-            ({}, KEPT, ("over-count", "over-quota")),
-            ({"counted": WITHIN}, KEPT, ("over-quota",)),
+            ({}, KEPT, ("place", "quotas")),
+            ({"counted": WITHIN}, KEPT, ("quotas",)),
             ({"counted": WITHIN, "pressure": ROOM}, KEPT, ()),
-            ({"counted": BEYOND}, KEPT, ("owner-unfinished", "over-quota")),
-            ({"counted": BEYOND, "pressure": ROOM}, KEPT, ("owner-unfinished",)),
+            ({"counted": BEYOND}, KEPT, ("owner", "quotas")),
+            ({"counted": BEYOND, "owner_unfinished": True}, KEPT, ("quotas",)),
+            ({"counted": BEYOND, "pressure": ROOM}, KEPT, ("owner",)),
+            ({"counted": BEYOND, "pressure": ROOM, "owner_unfinished": True}, KEPT, ()),
             ({"counted": BEYOND, "pressure": FULL}, DELETED, ()),
             ({"counted": WITHIN, "pressure": FULL}, DELETED, ()),
             ({"pressure": FULL}, DELETED, ()),
@@ -182,7 +184,7 @@ class TestBothLimits:
         ],
     )
     def test_owner_that_keeps_an_object_from_one_limit_does_not_keep_it_from_the_other(self, known, expected, unread):
-        known = {"owner_unfinished": True} | known
+        known = {"owner_unfinished": None} | known
 
         assert decided(self.OWNED, self.policy(), **known) == expected
         assert facts(self.OWNED, self.policy(), **known).unread == unread
@@ -193,14 +195,16 @@ class TestBothLimits:
         owned = annotated(self.OWNED, ttl="1h")
 
         assert decided(owned, policy, **known) == self.KEPT
-        assert facts(owned, policy, **known).unread == ("owner-unfinished",)
+        assert facts(owned, policy, **known).unread == ()
+        assert facts(owned, policy, **known | {"owner_unfinished": None}).unread == ("owner",)
 
     def test_limit_that_only_reports_is_no_obstacle_to_the_other(self):
         known = {"counted": self.BEYOND, "pressure": self.FULL, "owner_unfinished": True}
         reporting = self.policy(quota={"audit": True})
 
         assert decided(self.OWNED, reporting, **known) == ignore("audit-only")
-        assert facts(self.OWNED, reporting, **known).unread == ("owner-unfinished",)
+        assert facts(self.OWNED, reporting, **known).unread == ()
+        assert facts(self.OWNED, reporting, **known | {"owner_unfinished": None}).unread == ("owner",)
         deleted = known | {"owner_unfinished": False}
         assert decided(self.OWNED, reporting, **deleted) == ("expire", ago(100), "over-count")
 
@@ -216,7 +220,7 @@ class TestNeverFromAnAge:
         assert decided(created(DONE, ago(age)), self.POLICY, counted=self.BEYOND) == expected
 
     def test_place_in_the_group_is_asked_for(self):
-        assert facts(created(DONE, ago(200)), self.POLICY).unread == ("over-count",)
+        assert facts(created(DONE, ago(200)), self.POLICY).unread == ("place",)
         assert facts(DONE, rules({"ttl": "never"}, {"maxCount": 5})).unread == ()
 
     def test_quota_keeps_to_objects_that_are_due_some_time(self):

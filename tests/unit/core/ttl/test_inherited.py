@@ -171,7 +171,7 @@ def test_rank_is_known_although_the_source_was_not_read():
     policy = rules(match={"kinds": ["trainjobs"]}, keepLast=2)
 
     assert decided(DONE, policy=policy).facts.keep_last_rule is policy.rules[0]
-    assert decided(DONE, inherited(0), policy=policy).reason is Reason.KEPT_LAST
+    assert decided(DONE, inherited(0), policy=policy).reason is Reason.RANK_UNREAD
 
 
 def test_object_that_may_inherit_may_expire():
