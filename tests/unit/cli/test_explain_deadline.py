@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from shared.cli.main import main
 from shared.cli.objects.deadline_report import STOP_WORDS
 from shared.cli.objects.object_report import WORDS
+from shared.core.archive.gate import CHILD_REASONS
 from shared.core.decision.reasons import Reason
 from tests.builders import LONG_AGO, ago, annotated, condition, having, job, namespace, pod, stamp
 
@@ -204,6 +205,7 @@ def test_explain_says_that_a_suspended_object_has_no_running_clock(explain):
 
 def test_each_reason_of_a_stop_has_a_text():
     assert set(WORDS) | set(STOP_WORDS) == set(Reason)
+    assert STOP_WORDS.keys() >= {*CHILD_REASONS}
     assert set(STOP_WORDS) - set(WORDS) == {
         Reason.DEADLINE_EXCEEDED,
         Reason.NO_DEADLINE,
