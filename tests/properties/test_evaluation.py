@@ -192,6 +192,8 @@ LAST_RULES: Sequence[Sequence[dict[str, Any]]] = (
     [{"maxCount": 1, "onOwned": "delete"}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s"}],
     [{"maxCount": 1}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s", "onOwned": "delete", "audit": True}],
     [{"match": {"kinds": ["*"], "age": "1h"}, "ttl": "never"}, {"maxCount": 1}, {"whenQuotaAbove": "50%"}],
+    [{"match": {"kinds": ["*"], "age": "1h"}, "ttl": "never"}, {"maxCount": 2, "keepLast": 1}],
+    [{"ttl": "500w", "maxCount": 1, "minAge": "9w"}, {"whenQuotaAbove": "50%", "notBefore": "0s", "onOwned": "delete"}],
 )
 """A TTL or a limit for each object, so that its owner, its rank and the quotas matter."""
 
