@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.cli.objects.if_archived import is_archived_first
+from shared.cli.objects.archive_report import is_archived_first
 from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
 from shared.cli.objects.unread_facts import UnreadFact, find_unread
