@@ -145,7 +145,8 @@ class BatchGroups:
             counted, is_due_later = self._groups.count(ranked, listed=ranked), usual.facts.due_at is not None
             usual = pick(decisions.beyond) if counted.since is not None else usual
             usual = _with_ranks(usual, counted=counted, pressure=None)
-            if usual.facts.early or not is_due_later:
+            # A limit of a rule with audit takes effect only if no other limit does.
+            if (usual.facts.early and not usual.facts.audited_by) or not is_due_later:
                 return usual
         return self._choose_pressed(ref, usual, partial(pick, decisions.pressed), quotas, read_at)
 

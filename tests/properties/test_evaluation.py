@@ -24,8 +24,10 @@ from shared.ports import Snapshot
 from tests.builders import (
     JOB,
     LONG_AGO,
+    NOW,
     POD,
     TRAINJOB,
+    ago,
     annotated,
     ended,
     having,
@@ -191,6 +193,7 @@ LAST_RULES: Sequence[Sequence[dict[str, Any]]] = (
     [{"maxCount": 1}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s", "onOwned": "delete"}],
     [{"maxCount": 1, "onOwned": "delete"}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s"}],
     [{"maxCount": 1}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s", "onOwned": "delete", "audit": True}],
+    [{"maxCount": 1, "audit": True}, {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s"}],
     [{"match": {"kinds": ["*"], "age": "1h"}, "ttl": "never"}, {"maxCount": 1}, {"whenQuotaAbove": "50%"}],
     [{"match": {"kinds": ["*"], "age": "1h"}, "ttl": "never"}, {"maxCount": 2, "keepLast": 1}],
     [{"ttl": "500w", "maxCount": 1, "minAge": "9w"}, {"whenQuotaAbove": "50%", "notBefore": "0s", "onOwned": "delete"}],
@@ -223,6 +226,15 @@ def test_batch_evaluator_decides_as_the_evaluator_does(fleet, policy, now):
     for decision, alone in decisions:
         assert uncounted(decision) == uncounted(alone)
         assert alone.facts.newer is None or decision.facts.newer == alone.facts.newer
+
+
+def test_limit_of_a_rule_with_audit_keeps_no_object_from_a_quota():
+    fleet = [_named(f"j{number}", "ci", job(complete=ago(1_000 - number))) for number in range(4)]
+    rules = LAST_RULES[-4]
+    assert [one.get("audit") for one in rules] == [True, None]
+    decisions, _ = asyncio.run(decide_twice(fleet, with_last(NO_POLICY, (), rules), NOW))
+    assert {str(alone.reason) for _, alone in decisions} == {"over-quota", "not-due"}
+    assert [one.reason for one, _ in decisions] == [alone.reason for _, alone in decisions]
 
 
 def _owner_of(obj: dict[str, Any]) -> str:

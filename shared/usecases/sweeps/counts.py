@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from shared.core.decision.facts import Audited
-from shared.core.decision.missing import MISSING
 from shared.core.decision.reasons import Reason
 from shared.core.values.objects import ObjectRef
 from shared.messages import SWEEP_COUNT_MAX, ObjectDeleted
@@ -34,9 +33,8 @@ _ORDER = (
     "already_gone",
 )
 
-_UNKNOWN = MISSING.keys() - {Reason.ARCHIVE_UNREAD, Reason.CHILDREN_UNREAD}
-"""The reasons of objects that are kept because a read failed, so that a report may lack them: a rule with audit reports
-no object that waits for an archive."""
+_UNKNOWN = (Reason.NAMESPACE_UNREAD, Reason.INHERITED_UNREAD)
+"""The reasons of objects that are kept because a read failed: they may be due."""
 
 
 class SweepCounts:
