@@ -22,9 +22,9 @@ class Timers(Protocol):
         """Set timers, and return once they are durable.
 
         After that, the timer of this due time fires. An earlier timer of the same uid and purpose may fire too. Of
-        timers that are due in the same second, an engine may deliver one only, once all of them are due by its clock.
-        An engine that keeps earlier timers makes the retries of one object meet: otherwise each event that arrives
-        twice while the object fails would begin one more chain of retries.
+        timers that are due in the same second, or that failed, an engine may deliver one only, once all of them are
+        due by its clock. An engine that keeps earlier timers makes the retries of one object meet: otherwise each event
+        that arrives twice while the object fails would begin one more chain of retries.
 
         Raises:
             TryLaterError: The timers cannot be stored now; none of them is certain.

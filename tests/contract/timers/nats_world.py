@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import nats as client_library
@@ -11,9 +11,7 @@ from nats.aio.client import Client
 
 from shared.adapters.timers.limits import EngineLimits
 from shared.adapters.timers.nats.engine import NatsTimers
-from shared.adapters.timers.nats.records import schedule_headers
 from shared.adapters.timers.nats.servers import NatsServers
-from shared.adapters.timers.nats.subjects import KeySubjects
 from shared.ports import DurableTimers, Publisher
 from tests.contract.timers.worlds import ShiftedClock, World
 from tests.nats_servers import NatsServer, nats_server
@@ -69,12 +67,3 @@ async def stored(node: NatsServer) -> set[str]:
     """The subjects of the messages that the server has."""
     state = (await answer(node, f"STREAM.INFO.{STREAM}", {"subjects_filter": ">"}))["state"]
     return set(state.get("subjects", ()))
-
-
-async def put(
-    client: Client, key: KeySubjects, subject: str, seconds: float, headers: Mapping[str, str], body: bytes = b""
-) -> int:
-    """Store a schedule of a key as another process, or a server that brings it back, may; return its sequence."""
-    at = datetime.now(UTC) + timedelta(seconds=seconds)
-    sent = {**schedule_headers(at, key.fired), **headers}
-    return (await client.jetstream().publish(subject, body, headers=sent)).seq

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.nats.acks import ACK_ANSWER_SECONDS
-from shared.adapters.timers.nats.subjects import subjects_of
+from shared.adapters.timers.nats.connection import API_SECONDS
 from shared.errors import TryLaterError
-from shared.messages import Purpose, TimerKey
 from tests.contract.timers.nats_world import STREAM, world_of
 from tests.contract.timers.worlds import QUICK, World
 from tests.nats_servers import NatsServer, fill_store, nats_server, small_nats_server
@@ -54,7 +52,7 @@ async def test_full_disk_is_told_from_a_server_that_does_not_answer(tmp_path: Pa
         error, seconds = await refusal_of(world_of(node), lambda: fill(volume))
         assert "answer, but stored nothing" in error
         assert "disk is full" in error
-        assert seconds < 2 * ACK_ANSWER_SECONDS
+        assert seconds < 2 * API_SECONDS
         assert node.monitor("varz")["total_connections"] <= 2, "a server that answers is not left"
 
 
@@ -71,14 +69,14 @@ async def test_server_that_hangs_is_said_to_give_no_answer(node: NatsServer) -> 
 
 
 async def test_right_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
-    refused = subjects_of(STREAM, TimerKey("refused", Purpose.EXPIRE)).every
+    refused = f"{STREAM}.expire.refused.>"
     user = {"user": "timers", "password": "x", "permissions": {"publish": {"allow": [">"], "deny": [refused]}}}
     with nats_server(tmp_path / "nats", {"authorization": {"users": [user]}}) as node:
         node.url = node.url.replace("nats://", "nats://timers:x@")
         world = world_of(node)
         async with world.running() as engine:
             await engine.set([world.timer("other", 60)])
-            async with asyncio.timeout(ACK_ANSWER_SECONDS / 2):
+            async with asyncio.timeout(API_SECONDS / 2):
                 with pytest.raises(TryLaterError, match=r"refuse this user a right: .*grant the right"):
                     await engine.set([world.timer("refused", 60)])
 

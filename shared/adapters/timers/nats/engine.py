@@ -1,39 +1,37 @@
 """The replicated timer engine: delayed CloudEvents in a stream of NATS JetStream, shared by several processes.
 
-Each timer fires at least once after it is due, and never before; this survives kill -9 of any process and any server:
-
-- A timer is a message schedule. The servers keep the time, and publish the timer in the stream when it is due. One of
-  the processes pulls it, delivers it, and acknowledges it after the delivery.
-- Before a delivery, the process reads its own clock, and asks the leader of the stream whether the timer was replaced.
-  Writes of one key exclude each other: `heads.py`.
+- A timer is a message schedule; its subject is purpose, uid and due time, so a set is one idempotent publish. The
+  servers keep the time, and publish the timer in the stream when it is due.
+- One of the processes pulls it, delivers it, and acks it after the delivery. Until then it stays in the stream, also if
+  processes or servers are killed.
 - A failed delivery becomes a new schedule, so a target that is down holds up nothing. A restart hastens no retry.
 """
 
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nats.aio.msg import Msg
 
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
-from shared.adapters.timers.nats.fired import FiredTimer, Holding
-from shared.adapters.timers.nats.heads import Heads, NewTimer
-from shared.adapters.timers.nats.lane import NatsLane
-from shared.adapters.timers.nats.pages import Pages
+from shared.adapters.timers.nats.pages import read_messages, read_page, sequence_of
 from shared.adapters.timers.nats.pull import Pull
-from shared.adapters.timers.nats.records import body_of, fire_at, is_cancellation, timer_of
-from shared.adapters.timers.nats.revived import Revived
-from shared.adapters.timers.nats.room import StreamRoom
+from shared.adapters.timers.nats.records import body_of, fire_at, schedule_headers, timer_of
 from shared.adapters.timers.nats.servers import NatsServers
 from shared.adapters.timers.nats.stream import START_RETRY_SECONDS, TimerStream
 from shared.adapters.timers.nats.stuck import StuckTimers
-from shared.adapters.timers.nats.subjects import CANCELLED, fired_subjects, subjects_of, token_of
+from shared.adapters.timers.nats.subjects import (
+    fired_subject,
+    fired_subjects,
+    retry_subject,
+    schedule_subject,
+    token_of,
+)
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
@@ -70,33 +68,30 @@ class NatsTimers:
         limits: EngineLimits = LIMITS,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._clock, self._limits, self._name = clock, limits, stream
+        self._name, self._clock, self._publisher = stream, clock, publisher
+        self._limits, self._jitter = limits, jitter
         self._connection = NatsConnection(servers, stream)
-        self._stream = TimerStream(self._connection, stream, replicas)
-        self._room = StreamRoom(self._stream, bytes_max)
-        self._heads, self._revived = Heads(self._connection, clock), Revived(self._connection)
-        self._stuck = StuckTimers(self._connection, self._heads, self._revived, clock, stream)
-        self._pages, self._holding = Pages(self._connection, stream), Holding()
-        self._deliveries = NatsDeliveries(
-            publisher, clock, self._heads, limits=limits, jitter=jitter, ended=self._release
-        )
-        self._lanes: dict[str, NatsLane] = {}
-        self._pulls: list[Pull] = []
-        self._ready, self._wake = asyncio.Event(), asyncio.Event()
-        self._problem, self._closing = "the engine starts", False
+        self._stream = TimerStream(self._connection, stream, replicas, bytes_max)
+        self._deliveries: list[NatsDeliveries] = []
+        self._ready, self._problem, self._is_closing = asyncio.Event(), "the engine starts", False
 
     async def set(self, timers: Sequence[Timer]) -> None:
-        """Set timers, each in place of the pending one with its uid and purpose; return once the servers stored them.
+        """Set timers, and return once the servers stored them; earlier timers with another due time stay.
 
         Raises:
             TryLaterError: The timers could not be stored now; none of them is certain.
             EventError: A reference can never be stored.
         """
-        last = {timer.key: timer for timer in timers}
         now = self._clock.now()
-        new = [NewTimer(subjects_of(self._name, key), body_of(one), fire_at(one, now)) for key, one in last.items()]
+        last = {timer.key: timer for timer in timers}
+        new = [(schedule_subject(self._name, one), one, fire_at(one, now)) for one in last.values()]
+        bodies = [body_of(timer) for _, timer, _ in new]
         await self._started()
-        await self._heads.put(new, await self._room.take(new))
+        await self._stream.require_room(bodies)
+        stored = (self._store(*one, body) for one, body in zip(new, bodies, strict=True))
+        for outcome in await asyncio.gather(*stored, return_exceptions=True):  # one that fails stops no other
+            if outcome is not None:
+                raise outcome
 
     async def open(self, *, creates: bool) -> None:
         """Connect, and check the stream; see `ConnectedTimers.open`."""
@@ -111,16 +106,20 @@ class NatsTimers:
         """
         try:
             purposes = await self._start(self._stream.ensure)
-            self._connection.reconnected = self._on_reconnect
             async with asyncio.TaskGroup() as group:
-                for purpose in purposes:
-                    self._add(purpose)
-                for pull in self._pulls:
-                    group.create_task(pull.run())
-                group.create_task(self._holding.sign())
-                group.create_task(self._stuck.run(purposes))
+                parts = [self._parts_of(purpose) for purpose in purposes]
+
+                def restart() -> None:
+                    for pull, _, stuck in parts:
+                        pull.restart()
+                        stuck.restart()
+
+                self._connection.reconnected = restart
+                for part in parts:
+                    for one in part:
+                        group.create_task(one.run())
                 self._ready.set()
-                await self._fire()
+                await self._connection.until_lost()
         except* TtlError as errors:
             raise errors.exceptions[0] from None
         finally:
@@ -128,39 +127,35 @@ class NatsTimers:
 
     async def close(self) -> None:
         """Wait for the deliveries in flight, give back what waits, and close the connection; `run` ends with this."""
-        if self._closing:
+        if self._is_closing:
             return
-        self._closing = True
+        self._is_closing = True
         try:
-            for lane in self._lanes.values():
-                for fired in lane.clear():
-                    await fired.give_back()
-            await self._deliveries.drain()
+            await asyncio.gather(*(one.close() for one in self._deliveries))
         finally:
             await self._connection.close()
 
     async def pending(self) -> int:
         """Return the number of timers, those in flight included."""
         await self._started()
-        cancelled = await self._stream.count(f"{self._name}.*.*.{CANCELLED}.*")
-        return max(0, int((await self._stream.info())["messages"]) - cancelled)
+        return int((await self._stream.info())["messages"])
 
     async def next_due(self) -> datetime | None:
         """Return when the oldest fired timer that is not delivered was due; None without one."""
         await self._started()
-        sequence = 1
-        while found := await self._connection.first(fired_subjects(self._name, "*"), sequence):
-            with suppress(ValueError):
-                return timer_of(found.body).due_at
-            sequence = found.sequence + 1
+        sequence = 0
+        while found := await read_messages(self._connection, self._name, fired_subjects(self._name, "*"), sequence + 1):
+            with suppress(ValueError):  # another program wrote the message
+                return timer_of(found[0].data).due_at
+            sequence = sequence_of(found[0])
         return None
 
     async def page(
         self, after: str = "", *, limit: int = TIMERS_OF_ONE_PAGE, wanted: TimerFilter = EVERY_TIMER
     ) -> TimerPage:
-        """Read a page of pending timers, in the order of the stream; see `PendingTimers.page`."""
+        """Read a page of pending timers, in the order in which they were set; see `PendingTimers.page`."""
         await self._started()
-        return await self._pages.read(after, limit, wanted)
+        return await read_page(self._connection, self._name, after, limit, wanted)
 
     async def _start(self, prepare: Callable[[], Awaitable[tuple[str, ...]]]) -> tuple[str, ...]:
         """Connect, and prepare the stream; retry while the servers are not ready."""
@@ -182,53 +177,34 @@ class NatsTimers:
         Raises:
             TryLaterError: The engine is closed, or the servers are not ready.
         """
-        if self._closing:
+        if self._is_closing:
             raise TryLaterError("timers cannot be stored: the process is shutting down")
-        if not self._ready.is_set():
-            try:
-                await asyncio.wait_for(self._ready.wait(), READY_SECONDS)
-            except TimeoutError:
-                reason = self._connection.problem or self._problem
-                raise TryLaterError(f"timers cannot be stored: {reason}") from None
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self._ready.wait()
+        except TimeoutError:
+            reason = self._connection.problem or self._problem
+            raise TryLaterError(f"timers cannot be stored: {reason}") from None
 
-    def _add(self, purpose: str) -> None:
-        lane = self._lanes[purpose] = NatsLane(purpose, self._limits.in_flight)
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{token_of(purpose)}"
-        self._pulls.append(
-            Pull(self._connection, subject, lambda one: self._take(lane, one), lambda: lane.room, self._stream.ensure)
+    def _parts_of(self, purpose: str) -> tuple[Pull, NatsDeliveries, StuckTimers]:
+        """Make what fires the timers of a purpose."""
+        consumer = token_of(purpose)
+        deliveries = NatsDeliveries(
+            purpose, self._publisher, self._clock, self._retry, limits=self._limits, jitter=self._jitter
         )
+        self._deliveries.append(deliveries)
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}"
+        pull = Pull(self._connection, subject, deliveries.receive, self._stream.ensure)
+        return pull, deliveries, StuckTimers(self._connection, self._name, consumer, self._set_again)
 
-    def _on_reconnect(self) -> None:
-        self._stuck.wake()
-        for pull in self._pulls:
-            pull.restart()
+    async def _retry(self, timer: Timer, seconds: float) -> None:
+        """Set the next attempt of a timer, in place of another one of its uid and purpose."""
+        at = self._clock.now() + timedelta(seconds=seconds)
+        await self._store(retry_subject(self._name, timer), timer, at, body_of(timer))
 
-    async def _take(self, lane: NatsLane, message: Msg) -> None:
-        """Let a fired timer wait for its delivery."""
-        if is_cancellation(message.headers):
-            await self._revived.end(message)
-        elif fired := await self._holding.add(message):
-            if self._closing:
-                await fired.give_back()
-            else:
-                lane.add(fired, time.monotonic())
-                self._wake.set()
+    async def _set_again(self, fired: Msg) -> None:
+        with suppress(ValueError):  # another program wrote the message
+            await self._retry(timer_of(fired.data), 0.0)
 
-    def _release(self, fired: FiredTimer) -> None:
-        self._holding.release(fired)
-        self._wake.set()
-
-    async def _fire(self) -> None:
-        """Start deliveries in free places."""
-        while not self._connection.closed:
-            self._wake.clear()
-            for lane in self._lanes.values():
-                while fired := lane.take():
-                    self._deliveries.start(lane, fired)
-                self._deliveries.postpone(lane.surplus(time.monotonic()))
-            for pull in self._pulls:
-                pull.wake()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.rest_seconds):
-                    await self._wake.wait()
-        raise TtlError("the NATS servers closed the connection for good; see the error before this line")
+    async def _store(self, subject: str, timer: Timer, at: datetime, body: bytes) -> None:
+        await self._connection.request(subject, body, schedule_headers(at, fired_subject(self._name, timer)))

@@ -1,9 +1,8 @@
-"""Pull the fired timers of one purpose from the servers: only as many as this process has room for."""
+"""Pull the fired timers of one purpose from the servers."""
 
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -22,10 +21,11 @@ HEARTBEAT_SECONDS = 1.0
 """How often the servers report that they still have the request."""
 
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
-"""After this time without a sign of it, a request is lost: its server may have died, and this process uses another."""
+"""After this time without a heartbeat, a request is lost: its server may have died, and this process uses another."""
 
 _NANOSECONDS = 1_000_000_000
-_HEARTBEAT, _NOBODY = "100", "503"
+_HEARTBEAT, _NONE_LISTENS = "100", "503"
+_ENDED = ("404", "408")  # the consumer had nothing, or the request expired
 _log = logging.getLogger("ttl")
 
 
@@ -36,7 +36,6 @@ class Pull:
         connection: The connection.
         subject: Where to ask: `$JS.API.CONSUMER.MSG.NEXT.STREAM.CONSUMER`.
         on_message: Called with each fired timer.
-        room: Returns how many more timers this process can hold.
         repair: Called after a refusal: makes the consumer again if it was deleted.
     """
 
@@ -45,24 +44,16 @@ class Pull:
         connection: NatsConnection,
         subject: str,
         on_message: Callable[[Msg], Awaitable[None]],
-        room: Callable[[], int],
         repair: Callable[[], Awaitable[object]],
     ) -> None:
-        self._connection, self._subject = connection, subject
-        self._on_message, self._room, self._repair = on_message, room, repair
-        self._wake = asyncio.Event()
-        self._wanted, self._heard_at = 0, 0.0
-        self._is_lost = False
-        self._refusal = ""
-
-    def wake(self) -> None:
-        """There is room again."""
-        self._wake.set()
+        self._connection, self._subject, self._on_message, self._repair = connection, subject, on_message, repair
+        self._heard = asyncio.Event()
+        self._left, self._is_lost, self._refusal = 0, False, ""
 
     def restart(self) -> None:
         """Ask again: the servers have lost the request."""
         self._is_lost = True
-        self._wake.set()
+        self._heard.set()
 
     async def run(self) -> None:
         """Pull until cancelled.
@@ -71,68 +62,55 @@ class Pull:
             TtlError: The consumer cannot be made again.
         """
         while True:
-            await self._pull()
+            inbox, subscription = await self._connection.subscribe(self._receive)
+            self._left, self._is_lost = 0, False
+            try:
+                while not self._is_lost:  # what a lost request still brings must not be counted: another inbox
+                    await self._pull(inbox)
+            finally:
+                if not self._connection.closed.is_set():
+                    await subscription.unsubscribe()
 
-    async def _pull(self) -> None:
-        """Pull by one inbox, until a request is lost: what a lost request still brings must not be counted."""
-        inbox, subscription = await self._connection.subscribe(self._receive)
-        self._wanted, self._is_lost = 0, False
+    async def _pull(self, inbox: str) -> None:
+        """Send a request if the last one has ended, and wait for the next message."""
+        if self._refusal:
+            _log.error("fired timers not pulled", extra={"fields": {"from": self._subject, "error": self._refusal}})
+            self._refusal = ""
+            with suppress(TryLaterError):
+                await self._repair()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+        self._heard.clear()
         try:
-            while not self._is_lost:
-                self._wake.clear()
-                if self._refusal:
-                    await self._report()
-                if self._wanted <= 0 and (room := self._room()) > 0:
-                    await self._ask(inbox, min(room, PULL_BATCH))
-                await self._wait()
-        finally:
-            if not self._connection.closed:
-                await subscription.unsubscribe()
-
-    async def _ask(self, inbox: str, batch: int) -> None:
-        request = {
-            "batch": batch,
-            "expires": int(EXPIRES_SECONDS * _NANOSECONDS),
-            "idle_heartbeat": int(HEARTBEAT_SECONDS * _NANOSECONDS),
-        }
-        try:
-            await self._connection.send(self._subject, json.dumps(request).encode(), inbox)
+            if self._left <= 0:
+                await self._connection.send(self._subject, _REQUEST, inbox)
+                self._left = PULL_BATCH
+            async with asyncio.timeout(SILENCE_SECONDS):
+                await self._heard.wait()
         except TryLaterError:
             await asyncio.sleep(HEARTBEAT_SECONDS)
-        else:
-            self._wanted, self._heard_at = batch, time.monotonic()
-
-    async def _wait(self) -> None:
-        """Wait until the request has ended and there is room; without a sign of it, ask again.
-
-        The engine may end the wait at any time, so the silence is measured by the clock.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SILENCE_SECONDS):
-                await self._wake.wait()
-        if self._wanted > 0 and time.monotonic() - self._heard_at > SILENCE_SECONDS:
+        except TimeoutError:
             self._is_lost = True
 
-    async def _report(self) -> None:
-        _log.error("fired timers not pulled", extra={"fields": {"from": self._subject, "error": self._refusal}})
-        self._refusal = ""
-        with suppress(TryLaterError):
-            await self._repair()
-        await asyncio.sleep(HEARTBEAT_SECONDS)
-
     async def _receive(self, message: Msg) -> None:
-        self._heard_at = time.monotonic()
         headers = message.headers or {}
-        status = headers.get("Status")
+        status, description = headers.get("Status"), headers.get("Description", "")
         if status is None:
-            self._wanted -= 1
+            self._left -= 1
             await self._on_message(message)
-        elif status != _HEARTBEAT:  # the request has ended: it expired, or the consumer is not there now
-            self._wanted = 0
-            if status not in ("404", "408") and "Leadership" not in headers.get("Description", ""):
-                self._refusal = _sentence_of(status, headers.get("Description", ""))
-        if self._wanted <= 0:
-            self._wake.set()
+        elif status != _HEARTBEAT:  # the request has ended
+            self._left = 0
+            if status not in _ENDED and "Leadership" not in description:
+                self._refusal = _sentence_of(status, description)
+        self._heard.set()
+
+
+_REQUEST = json.dumps(
+    {
+        "batch": PULL_BATCH,
+        "expires": int(EXPIRES_SECONDS * _NANOSECONDS),
+        "idle_heartbeat": int(HEARTBEAT_SECONDS * _NANOSECONDS),
+    }
+).encode()
 
 
 def _sentence_of(status: str, description: str) -> str:
@@ -141,7 +119,7 @@ def _sentence_of(status: str, description: str) -> str:
     The client library takes the first header for the description if the servers send none; such a text begins with a
     line break.
     """
-    if status == _NOBODY:
+    if status == _NONE_LISTENS:
         return (
             "no NATS server answers for the consumer of these timers: JetStream is off, or stopped because its disk is "
             "full, or the consumer has no leader or was deleted; it is made again, else see the log of nats-server"

@@ -5,7 +5,6 @@ resolution of `datetime`, so no time is rounded.
 """
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -21,21 +20,6 @@ from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer
 
 BODY_BYTES_MAX = 48 * 1024
 """The largest body: 60 times that of a usual timer. With its headers it stays below the limit of the stream."""
-
-CANCELLED_HEADER = "Ttl-Cancelled"
-"""Marks what replaces a cancelled timer: it is dropped when it fires."""
-
-CANCELLED_FOR = timedelta(minutes=5)
-"""How long a cancellation stays: longer than a server takes to write its index (2.5 minutes); see `revived.py`."""
-
-REPLACED_HEADER = "Ttl-Replaced"
-"""The last sequence that the key had when its timer was replaced: what has this sequence or a lower one is gone."""
-
-SEQUENCE_DIGITS = 19
-"""The longest sequence that is read; the server counts in 64 bits."""
-
-SCHEDULER_HEADER = "Nats-Scheduler"
-"""In a schedule: the subject of the schedule that it replaces. In a fired message: that of the schedule that fired."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -112,20 +96,3 @@ def schedule_headers(at: datetime, target: str) -> dict[str, str]:
     """
     instant = min(max(at, _FIRST), _LAST).isoformat().replace("+00:00", "Z")
     return {"Nats-Schedule": f"@at {instant}", "Nats-Schedule-Target": target}
-
-
-def headers_of(stored: str) -> dict[str, str]:
-    """Return the headers of a message as the server stores them: a line with the version, then a line for each."""
-    lines = (line.partition(":") for line in stored.splitlines()[1:])
-    return {name: value.strip() for name, _, value in lines if name}
-
-
-def is_cancellation(headers: Mapping[str, str] | None) -> bool:
-    """Return whether a fired message replaces a cancelled timer."""
-    return bool(headers and CANCELLED_HEADER in headers)
-
-
-def replaced_by(headers: Mapping[str, str] | None) -> int:
-    """Return the last sequence of what a fired message has replaced; 0 if it replaced no other timer."""
-    text = (headers or {}).get(REPLACED_HEADER, "")
-    return int(text) if text.isdecimal() and len(text) <= SEQUENCE_DIGITS else 0

@@ -1,17 +1,17 @@
 """Create or check the stream of the timers and its consumers; each problem is one error that says what to do."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from shared.adapters.timers.nats.acks import AbsentJetStreamError, ApiError
-from shared.adapters.timers.nats.connection import NatsConnection
+from shared.adapters.timers.nats.connection import AbsentJetStreamError, ApiError, NatsConnection
 from shared.adapters.timers.nats.subjects import fired_subjects, text_of, token_of
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Purpose
 
 SERVER_MIN = (2, 14)
-"""The oldest nats-server: the first whose clients may replace a schedule together with a publication (ADR-51)."""
+"""The oldest nats-server: 2.12 and 2.13 have message schedules too, but how they replace one was never tested here."""
 
 MESSAGE_BYTES_MAX = 64 * 1024
 """The largest message of the stream."""
@@ -20,20 +20,24 @@ START_RETRY_SECONDS = 1.0
 """Pause between attempts to start while the servers are not ready."""
 
 ACK_SECONDS = 10.0
-"""After this time without a sign of its process, a fired timer is delivered by another process."""
+"""After this time without a heartbeat of its process, a fired timer is delivered by another process."""
 
 UNACKNOWLEDGED_MAX = 500_000
 """Maximum number of fired timers per purpose that all processes together hold, or have given back for a while."""
 
-_ABSENT_STREAM, _ABSENT_CONSUMER = 10059, 10014
+ROOM_READ_SECONDS = 1.0
+"""How old the size of the stream may be; in this time, each other process may store more."""
+
+STREAM_FULL_SECONDS = 10.0
+"""Retry-After if the stream is full: due timers may have fired by then."""
+
+_OVERHEAD_BYTES = 400  # the subject, the headers and the record of a message
+_ABSENT_STREAM = 10059
 _OFF = (10076, 10039)
 _NO_QUORUM = (10008, 10009)
 _BUSY = 10049  # also while a stream of this name is being deleted
 _NO_PEERS = (10005, 10074)
 _NANOSECONDS = 1_000_000_000
-_BEYOND_ALL = 10**9
-"""A page of subjects that is empty: its answer has the number of all, and the server lists none of them."""
-
 _log = logging.getLogger("ttl")
 
 
@@ -44,10 +48,12 @@ class TimerStream:
         connection: The connection.
         name: The name of the stream.
         replicas: On how many servers it is stored.
+        bytes_max: Its maximum size.
     """
 
-    def __init__(self, connection: NatsConnection, name: str, replicas: int) -> None:
-        self._connection, self._name, self._replicas = connection, name, replicas
+    def __init__(self, connection: NatsConnection, name: str, replicas: int, bytes_max: int) -> None:
+        self._connection, self._name, self._replicas, self._bytes_max = connection, name, replicas, bytes_max
+        self._used, self._read_at = 0, -ROOM_READ_SECONDS
 
     async def ensure(self) -> tuple[str, ...]:
         """Create the stream and the consumers, or check and update them.
@@ -112,14 +118,25 @@ class TimerStream:
         answer: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}"))["state"]
         return answer
 
-    async def count(self, subjects: str) -> int:
-        """Count the subjects that have a message and match a filter.
+    async def require_room(self, bodies: Sequence[bytes]) -> None:
+        """Require that the stream has room for timers that are about to be stored.
+
+        The servers cannot refuse messages of a full stream that has schedules: they would discard the oldest ones
+        instead. So each process reads the size at most once a second, and adds what it stores itself in between.
 
         Raises:
-            TryLaterError: The servers do not answer.
+            TryLaterError: The stream is full, or its size cannot be read.
         """
-        request = {"subjects_filter": subjects, "offset": _BEYOND_ALL}
-        return int((await self._connection.api(f"STREAM.INFO.{self._name}", request))["total"])
+        if (now := time.monotonic()) - self._read_at >= ROOM_READ_SECONDS:
+            self._read_at = now  # other calls do not read meanwhile
+            self._used = int((await self.info())["bytes"])
+        wanted = sum(map(len, bodies)) + _OVERHEAD_BYTES * len(bodies)
+        if self._used + wanted > self._bytes_max:
+            raise TryLaterError(
+                f"the stream of the timers is full: {self._used} of {self._bytes_max} bytes (TTL_NATS_BYTES)",
+                retry_after_seconds=STREAM_FULL_SECONDS,
+            )
+        self._used += wanted
 
     def _check_version(self) -> None:
         version = self._connection.version

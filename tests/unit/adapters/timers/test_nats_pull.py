@@ -10,7 +10,6 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from shared.adapters.timers.nats import pull as pull_module
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.pull import SILENCE_SECONDS, Pull
 from tests.simulation.virtualloop import VirtualLoop
@@ -21,9 +20,8 @@ pytestmark = pytest.mark.anyio
 class Connection:
     """Notes the inbox of each request; a test answers through `receive`."""
 
-    closed = False
-
     def __init__(self) -> None:
+        self.closed = asyncio.Event()
         self.asked: list[str] = []
         self.receive: list[Callable[[Msg], Awaitable[None]]] = []
 
@@ -38,13 +36,6 @@ class Connection:
         self.asked.append(inbox)
 
 
-class Time:
-    """The monotonic clock of the module, in the time of its loop."""
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-
 @pytest.fixture(scope="module")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     """Each test runs in virtual time."""
@@ -52,34 +43,25 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
-    monkeypatch.setattr(pull_module, "time", Time())
+def connection() -> Connection:
     return Connection()
 
 
 @asynccontextmanager
 async def pulling(connection: Connection) -> AsyncIterator[Pull]:
-    """A pull that the engine wakes all the time, as it does when other timers fire."""
-
     async def ignore(_message: Msg) -> None:
         """A fired timer."""
 
     async def repaired() -> None:
         """The consumer is there."""
 
-    async def wake() -> None:
-        while True:
-            pull.wake()
-            await asyncio.sleep(SILENCE_SECONDS / 20)
-
-    pull = Pull(cast("NatsConnection", connection), "next", ignore, lambda: 8, repaired)
-    tasks = [asyncio.create_task(pull.run()), asyncio.create_task(wake())]
+    pull = Pull(cast("NatsConnection", connection), "next", ignore, repaired)
+    task = asyncio.create_task(pull.run())
     try:
         yield pull
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def heartbeat() -> Msg:

@@ -5,8 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared.adapters.timers.nats.acks import ApiError
-from shared.adapters.timers.nats.connection import NatsConnection
+from shared.adapters.timers.nats.connection import ApiError, NatsConnection
 from shared.adapters.timers.nats.stream import MESSAGE_BYTES_MAX, TimerStream
 from shared.errors import TryLaterError, TtlError
 
@@ -20,7 +19,7 @@ class Servers:
 
     def __init__(self, replicas: int = 1, *, version: str = "2.15.2", error: ApiError | None = None) -> None:
         self.version, self.error, self.updates = version, error, list[dict[str, Any]]()
-        self.config = TimerStream(cast(NatsConnection, self), "timers", replicas)._wanted()
+        self.config = TimerStream(cast(NatsConnection, self), "timers", replicas, 1024**3)._wanted()
 
     async def api(self, subject: str, request: Any = None) -> dict[str, Any]:
         if self.error:
@@ -30,7 +29,7 @@ class Servers:
         return {"config": self.config, "consumers": []}
 
     async def ensure(self, replicas: int) -> None:
-        await TimerStream(cast(NatsConnection, self), "timers", replicas).ensure()
+        await TimerStream(cast(NatsConnection, self), "timers", replicas, 1024**3).ensure()
 
 
 async def test_stream_gets_more_replicas() -> None:
