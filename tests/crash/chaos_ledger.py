@@ -2,7 +2,8 @@
 
 The engine acknowledges a request when it has stored it. The rules:
 
-- lost: the engine acknowledged a timer, no later request set the object again, and the timer did not arrive.
+- lost: the engine acknowledged a timer, no later request set the object again, and no timer of the object arrived after
+  that and after the due time. An engine may let the retries of one object meet, so an older timer may arrive instead.
 - early: a timer arrived before it was due.
 - made up: a timer arrived that no request has set.
 
@@ -20,11 +21,15 @@ class _Object:
     """The requests on one object, by their due times, which are unique.
 
     Attributes:
-        wanted: One of these must arrive.
+        served: Those for which the target has accepted a delivery.
+        arrived: By due time, what its last delivery serves: what had been asked by then, and was due.
+        wanted: One of these must be served.
         unsure: What requests without an answer may yet bring about.
     """
 
     asked: set[datetime] = field(default_factory=set)
+    served: set[datetime] = field(default_factory=set)
+    arrived: dict[datetime, set[datetime]] = field(default_factory=dict)
     wanted: set[datetime] = field(default_factory=set)
     unsure: set[datetime] = field(default_factory=set)
     accepted: Counter[datetime] = field(default_factory=Counter)
@@ -69,6 +74,7 @@ class ChaosLedger:
     def arrived(self, uid: str, due_at: datetime, at: datetime) -> None:
         """A delivery began; whether it is accepted comes later."""
         one = self._objects[uid]
+        one.arrived[due_at] = {due_at, *(asked for asked in one.asked if asked <= at)}
         self.counts["arrived"] += 1
         if due_at not in one.asked:
             self.violations["made up"].append(f"{uid} due {due_at}")
@@ -84,10 +90,11 @@ class ChaosLedger:
         else:
             self.lateness_max = max(self.lateness_max, at - due_at)
         one.accepted[due_at] += 1
+        one.served |= one.arrived.get(due_at, {due_at})
 
     def lost(self) -> list[str]:
         """The objects of which an acknowledged timer has not arrived yet."""
-        return [uid for uid, one in self._objects.items() if one.wanted and not one.wanted & one.accepted.keys()]
+        return [uid for uid, one in self._objects.items() if one.wanted and not one.wanted & one.served]
 
     def close(self) -> None:
         """The run is over: what has not arrived is lost."""

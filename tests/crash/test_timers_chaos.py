@@ -74,6 +74,15 @@ def test_ledger_lets_an_unanswered_request_replace_an_acknowledged_one():
     assert ledger.lost() == []
 
 
+@pytest.mark.parametrize(("late", "lost"), [(SECOND, []), (-SECOND, ["uid"])], ids=["after", "before"])
+def test_ledger_lets_an_older_timer_stand_for_a_newer_one_that_is_due(late, lost):
+    ledger = ChaosLedger()
+    asked(ledger, DUE)
+    asked(ledger, DUE + 5 * SECOND)
+    arrived(ledger, DUE, DUE + 5 * SECOND + late)
+    assert ledger.lost() == lost
+
+
 def test_ledger_lets_no_timer_that_arrived_before_stand_for_a_later_one():
     ledger = ChaosLedger()
     asked(ledger, DUE, answered=False)

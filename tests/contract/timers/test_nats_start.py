@@ -17,7 +17,6 @@ import pytest
 
 from shared.adapters.timers.nats.engine import NatsTimers
 from shared.adapters.timers.nats.servers import NatsServers
-from shared.adapters.timers.nats.stream import parse_version
 from shared.devserver.ports import free_port
 from shared.errors import TryLaterError, TtlError
 from tests.contract.timers.nats_world import STREAM, world_of
@@ -59,11 +58,6 @@ async def fires(engine: NatsTimers) -> bool:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-def test_versions_are_compared_by_their_numbers() -> None:
-    assert parse_version("2.9.25") < parse_version("2.14.0") < parse_version("2.15.2") < parse_version("3.0.0")
-    assert parse_version("unknown") == (0, 0)
 
 
 async def test_jetstream_that_is_off_is_named(tmp_path: Path) -> None:

@@ -3,10 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from nats import errors
 from nats.aio.msg import Msg
@@ -19,8 +18,10 @@ from shared.errors import EventError, TryLaterError, TtlError
 API_SECONDS = 5.0
 """How long the servers may take: longer than an election of a new leader."""
 
-REQUESTS_MAX = 1_024
-"""Maximum number of requests without an answer."""
+REQUESTS_MAX = 64
+"""Maximum number of requests without an answer, of at most `MESSAGES_MAX` messages each."""
+
+MESSAGES_MAX = 64
 
 _PROBE_SECONDS = 2
 _CONNECT_SECONDS = 3.0
@@ -65,10 +66,12 @@ class AbsentJetStreamError(TryLaterError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class Message(NamedTuple):
+    """A message for the stream, or a request to the API."""
+
     subject: str
-    answer: asyncio.Future[Msg]
+    body: bytes
+    headers: dict[str, str] | None = None
 
 
 class NatsConnection:
@@ -90,7 +93,7 @@ class NatsConnection:
         self.closed = asyncio.Event()
         self._servers, self._stream = servers, stream
         self._client = NatsClient()
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         self._numbers, self._free, self._inbox = count(), asyncio.Semaphore(REQUESTS_MAX), ""
         self._probe: asyncio.Task[str] | None = None
         self._last, self._is_open = "", False
@@ -101,10 +104,10 @@ class NatsConnection:
         return "" if self._client.is_connected else f"no NATS server is reachable: {self._last or 'not connected yet'}"
 
     @property
-    def version(self) -> str:
+    def version(self) -> tuple[int, int, int]:
         """The version of the server that this process is connected to."""
         version = self._client.connected_server_version
-        return f"{version.major}.{version.minor}.{version.patch}"
+        return version.major, version.minor, version.patch
 
     async def open(self) -> None:
         """Connect; retry for ever, and log each new reason.
@@ -185,37 +188,45 @@ class NatsConnection:
         except (errors.Error, OSError) as error:  # the server went away meanwhile, and has the timers all the same
             _log.warning("NATS connection not closed in order", extra={"fields": {"error": str(error)}})
 
-    async def request(self, subject: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
-        """Store a message in the stream, or call the API; a message is durable once this returns.
+    async def request(self, messages: Sequence[Message]) -> list[Answer]:
+        """Store messages in the stream, or call the API; messages are durable once this returns.
 
         Raises:
             ApiError: JetStream answered with an error.
-            EventError: The message is too large.
+            EventError: A message is too large.
             TryLaterError: No server is reachable, or none answers.
         """
-        async with self._free:
-            if problem := self.problem:
-                raise TryLaterError(problem)
-            token = str(next(self._numbers))
-            request = _Request(subject, asyncio.get_running_loop().create_future())
-            self._requests[token] = request
-            try:
-                async with asyncio.timeout(API_SECONDS):
-                    await self._client.publish(subject, body, f"{self._inbox}.{token}", headers)
-                    message = await request.answer
-            except TimeoutError:
-                raise TryLaterError(await self._explain_silence(subject)) from None
-            except errors.Error as error:  # the client sends nothing then
-                reason = str(error).removeprefix("nats: ") or type(error).__name__
-                raise TryLaterError(f"NATS does not take a message for {subject}: {reason}") from error
-            finally:
+        answers = []
+        for first in range(0, len(messages), MESSAGES_MAX):
+            async with self._free:
+                answers += await self._ask(messages[first : first + MESSAGES_MAX])
+        return answers
+
+    async def _ask(self, messages: Sequence[Message]) -> list[Answer]:
+        if problem := self.problem:
+            raise TryLaterError(problem)
+        loop, sent = asyncio.get_running_loop(), dict[str, asyncio.Future[Msg]]()
+        try:
+            for message in messages:
+                token = str(next(self._numbers))
+                sent[token] = loop.create_future()
+                self._requests[token] = message.subject, sent[token]
+                await self._client.publish(message.subject, message.body, f"{self._inbox}.{token}", message.headers)
+            _, late = await asyncio.wait(sent.values(), timeout=API_SECONDS)
+            if late:
+                raise TryLaterError(await self._explain_silence(messages))
+            return [_answer_in(answer.result()) for answer in sent.values()]
+        except errors.Error as error:  # the client sends nothing then
+            raise TryLaterError(f"NATS does not take a message: {_text_of(error)}") from error
+        finally:
+            for token in sent:
                 del self._requests[token]
-        return _answer_in(message)
 
     async def api(self, operation: str, request: Mapping[str, Any] | None = None) -> Answer:
         """Call JetStream's API; `operation` is what follows `$JS.API.`. Errors as of `request`."""
         self.violation = ""
-        return await self.request(f"$JS.API.{operation}", json.dumps(request).encode() if request is not None else b"")
+        body = json.dumps(request).encode() if request is not None else b""
+        return (await self.request([Message(f"$JS.API.{operation}", body)]))[0]
 
     async def delete(self, sequence: int) -> None:
         """Remove one message, if the stream still has it."""
@@ -243,17 +254,18 @@ class NatsConnection:
 
     def _refuse(self, reason: str, violation: str = "") -> None:
         """End the requests that wait: those whose subject is in the text of a violation, or all without one."""
-        for request in self._requests.values():
-            is_meant = not violation or f'"{request.subject}"'.lower() in violation.lower()  # the client lowers it
-            if is_meant and not request.answer.done():
-                request.answer.set_exception(TryLaterError(reason))
+        for subject, answer in self._requests.values():
+            is_meant = not violation or f'"{subject}"'.lower() in violation.lower()  # the client lowers it
+            if is_meant and not answer.done():
+                answer.set_exception(TryLaterError(reason))
+                answer.exception()  # the caller may be gone
 
-    async def _explain_silence(self, subject: str) -> str:
+    async def _explain_silence(self, messages: Sequence[Message]) -> str:
         """Say why a request has no answer: a server with a full disk answers what it need not store."""
         if not self._probe or self._probe.done():
             self._probe = asyncio.create_task(self._ask_for_life())
         silence = await asyncio.shield(self._probe)
-        if silence or subject.startswith("$JS.API."):
+        if silence or messages[0].subject.startswith("$JS.API."):
             return _SILENCE
         return (
             f"the NATS servers answer, but stored nothing within {API_SECONDS:.0f} s: their disk is full or too "
@@ -271,12 +283,12 @@ class NatsConnection:
         return ""
 
     async def _on_answer(self, message: Msg) -> None:
-        request = self._requests.get(message.subject.rpartition(".")[2])
-        if request and not request.answer.done():
-            request.answer.set_result(message)
+        _, answer = self._requests.get(message.subject.rpartition(".")[2], ("", None))
+        if answer and not answer.done():
+            answer.set_result(message)
 
     async def _on_error(self, error: Exception) -> None:
-        text = str(error).removeprefix("nats: ") or type(error).__name__
+        text = _text_of(error)
         if "permissions violation" in text.lower():
             self.violation = text
             reason = f"the NATS servers refuse this user a right: {text}; grant the right to the user of the timers"
@@ -297,6 +309,10 @@ class NatsConnection:
     async def _on_close(self) -> None:
         if self._is_open:
             self.closed.set()
+
+
+def _text_of(error: Exception) -> str:
+    return str(error).removeprefix("nats: ") or type(error).__name__
 
 
 def _answer_in(message: Msg) -> Answer:

@@ -21,17 +21,11 @@ from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
 from shared.adapters.timers.nats.pages import read_messages, read_page, sequence_of
 from shared.adapters.timers.nats.pull import Pull
-from shared.adapters.timers.nats.records import body_of, fire_at, schedule_headers, timer_of
+from shared.adapters.timers.nats.records import fire_at, timer_of
 from shared.adapters.timers.nats.servers import NatsServers
 from shared.adapters.timers.nats.stream import START_RETRY_SECONDS, TimerStream
 from shared.adapters.timers.nats.stuck import StuckTimers
-from shared.adapters.timers.nats.subjects import (
-    fired_subject,
-    fired_subjects,
-    retry_subject,
-    schedule_subject,
-    token_of,
-)
+from shared.adapters.timers.nats.subjects import fired_subjects, message_of, token_of
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
@@ -84,14 +78,10 @@ class NatsTimers:
         """
         now = self._clock.now()
         last = {timer.key: timer for timer in timers}
-        new = [(schedule_subject(self._name, one), one, fire_at(one, now)) for one in last.values()]
-        bodies = [body_of(timer) for _, timer, _ in new]
+        messages = [message_of(self._name, timer, fire_at(timer, now)) for timer in last.values()]
         await self._started()
-        await self._stream.require_room(bodies)
-        stored = (self._store(*one, body) for one, body in zip(new, bodies, strict=True))
-        for outcome in await asyncio.gather(*stored, return_exceptions=True):  # one that fails stops no other
-            if outcome is not None:
-                raise outcome
+        await self._stream.require_room(messages)
+        await self._connection.request(messages)
 
     async def open(self, *, creates: bool) -> None:
         """Connect, and check the stream; see `ConnectedTimers.open`."""
@@ -200,11 +190,8 @@ class NatsTimers:
     async def _retry(self, timer: Timer, seconds: float) -> None:
         """Set the next attempt of a timer, in place of another one of its uid and purpose."""
         at = self._clock.now() + timedelta(seconds=seconds)
-        await self._store(retry_subject(self._name, timer), timer, at, body_of(timer))
+        await self._connection.request([message_of(self._name, timer, at, is_retry=True)])
 
     async def _set_again(self, fired: Msg) -> None:
         with suppress(ValueError):  # another program wrote the message
             await self._retry(timer_of(fired.data), 0.0)
-
-    async def _store(self, subject: str, timer: Timer, at: datetime, body: bytes) -> None:
-        await self._connection.request(subject, body, schedule_headers(at, fired_subject(self._name, timer)))

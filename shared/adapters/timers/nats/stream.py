@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from shared.adapters.timers.nats.connection import AbsentJetStreamError, ApiError, NatsConnection
+from shared.adapters.timers.nats.connection import AbsentJetStreamError, ApiError, Message, NatsConnection
 from shared.adapters.timers.nats.subjects import fired_subjects, text_of, token_of
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Purpose
@@ -65,12 +66,9 @@ class TimerStream:
             TtlError: The servers cannot hold the timers, and only an operator can change that.
             TryLaterError: The servers do not answer, or have no leader yet.
         """
-
-        async def ensure() -> tuple[str, ...]:
+        with self._explaining():
             await self._update(await self._require(creates=True))
             return await self._ensure_consumers()
-
-        return await self._explaining(ensure)
 
     async def open(self, *, creates: bool) -> tuple[str, ...]:
         """Check the stream, or create it; change no setting of it, since a command may have others than `timers`.
@@ -82,17 +80,15 @@ class TimerStream:
             TtlError: There is no such stream, and else as `ensure`.
             TryLaterError: As `ensure`.
         """
-
-        async def check() -> tuple[str, ...]:
+        with self._explaining():
             await self._require(creates=creates)
             return ()
 
-        return await self._explaining(check)
-
-    async def _explaining(self, start: Callable[[], Awaitable[tuple[str, ...]]]) -> tuple[str, ...]:
-        self._check_version()
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Turn errors of the servers into errors that say what to do."""
         try:
-            return await start()
+            yield
         except AbsentJetStreamError as error:
             raise TtlError(
                 "JetStream is off on the NATS servers, or for this account; expected it to be on: start nats-server "
@@ -118,7 +114,7 @@ class TimerStream:
         answer: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}"))["state"]
         return answer
 
-    async def require_room(self, bodies: Sequence[bytes]) -> None:
+    async def require_room(self, messages: Sequence[Message]) -> None:
         """Require that the stream has room for timers that are about to be stored.
 
         The servers cannot refuse messages of a full stream that has schedules: they would discard the oldest ones
@@ -130,7 +126,7 @@ class TimerStream:
         if (now := time.monotonic()) - self._read_at >= ROOM_READ_SECONDS:
             self._read_at = now  # other calls do not read meanwhile
             self._used = int((await self.info())["bytes"])
-        wanted = sum(map(len, bodies)) + _OVERHEAD_BYTES * len(bodies)
+        wanted = sum(len(message.body) + _OVERHEAD_BYTES for message in messages)
         if self._used + wanted > self._bytes_max:
             raise TryLaterError(
                 f"the stream of the timers is full: {self._used} of {self._bytes_max} bytes (TTL_NATS_BYTES)",
@@ -138,17 +134,13 @@ class TimerStream:
             )
         self._used += wanted
 
-    def _check_version(self) -> None:
-        version = self._connection.version
-        if parse_version(version) < SERVER_MIN:
-            expected = ".".join(map(str, SERVER_MIN))
-            raise TtlError(
-                f"nats-server {version} is too old for timers; expected {expected} or newer, which has message "
-                "schedules: upgrade the NATS servers"
-            )
-
     async def _require(self, *, creates: bool) -> dict[str, Any]:
         """Return the configuration of the stream, which is checked; create the stream if that is wanted."""
+        if (version := self._connection.version)[:2] < SERVER_MIN:
+            raise TtlError(
+                f"nats-server {_dotted(version)} is too old for timers; expected {_dotted(SERVER_MIN)} or newer, which "
+                "has message schedules: upgrade the NATS servers"
+            )
         try:
             found: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}"))["config"]
         except ApiError as error:
@@ -259,8 +251,5 @@ class TimerStream:
         return TtlError(f"stream {self._name}: {error}; change the stream, or name another one in TTL_TIMERS")
 
 
-def parse_version(text: str) -> tuple[int, int]:
-    """Return the first two numbers of a version such as `2.15.2`; zeros if it has another form."""
-    major, _, rest = text.partition(".")
-    minor = rest.partition(".")[0]
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -14,8 +14,10 @@ stored, and is the same hint. A schedule with another due time has another subje
 
 import hashlib
 import re
+from datetime import datetime
 
-from shared.adapters.timers.nats.records import microseconds
+from shared.adapters.timers.nats.connection import Message
+from shared.adapters.timers.nats.records import body_of, microseconds, schedule_headers
 from shared.errors import EventError
 from shared.messages import Timer
 
@@ -47,29 +49,23 @@ def text_of(token: str) -> str:
     return data.encode("latin-1", errors="replace").decode(errors="replace")
 
 
-def schedule_subject(stream: str, timer: Timer) -> str:
-    """Return the subject of a timer that is set.
+def message_of(stream: str, timer: Timer, at: datetime, *, is_retry: bool = False) -> Message:
+    """Return the message that lets the servers fire a timer.
+
+    Args:
+        stream: The name of the stream.
+        timer: The timer.
+        at: When it fires.
+        is_retry: Whether it is the next attempt of a timer that failed.
 
     Raises:
-        EventError: The uid is text that cannot be stored.
+        EventError: The reference is text that cannot be stored, or too long.
     """
-    return f"{_key_subject(stream, timer)}.pending.{microseconds(timer.due_at)}"
-
-
-def retry_subject(stream: str, timer: Timer) -> str:
-    """Return the subject of the next attempt of a timer."""
-    return f"{_key_subject(stream, timer)}.pending.retry"
-
-
-def fired_subject(stream: str, timer: Timer) -> str:
-    """Return the subject under which the servers publish a timer that is due."""
-    return f"{_key_subject(stream, timer)}.{_FIRED}"
+    key = f"{stream}.{token_of(timer.purpose)}.{token_of(timer.ref.uid)}"
+    name = "retry" if is_retry else microseconds(timer.due_at)
+    return Message(f"{key}.pending.{name}", body_of(timer), schedule_headers(at, f"{key}.{_FIRED}"))
 
 
 def fired_subjects(stream: str, consumer: str) -> str:
     """Return the filter of the fired timers of a consumer; `*` for those of all."""
     return f"{stream}.{consumer}.*.{_FIRED}"
-
-
-def _key_subject(stream: str, timer: Timer) -> str:
-    return f"{stream}.{token_of(timer.purpose)}.{token_of(timer.ref.uid)}"

@@ -17,7 +17,9 @@ class Servers:
 
     violation = ""
 
-    def __init__(self, replicas: int = 1, *, version: str = "2.15.2", error: ApiError | None = None) -> None:
+    def __init__(
+        self, replicas: int = 1, *, version: tuple[int, int, int] = (2, 15, 2), error: ApiError | None = None
+    ) -> None:
         self.version, self.error, self.updates = version, error, list[dict[str, Any]]()
         self.config = TimerStream(cast(NatsConnection, self), "timers", replicas, 1024**3)._wanted()
 
@@ -56,7 +58,7 @@ async def test_stream_keeps_its_replicas_if_another_setting_changes() -> None:
 
 async def test_server_that_is_too_old_is_named() -> None:
     with pytest.raises(TtlError, match=r"nats-server 2\.13\.1 is too old for timers; expected 2\.14 or newer"):
-        await Servers(version="2.13.1").ensure(1)
+        await Servers(version=(2, 13, 1)).ensure(1)
 
 
 async def test_servers_without_a_quorum_are_asked_again() -> None:
