@@ -24,6 +24,7 @@ from shared.core.decision.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import ChildKind, KindRule
 from shared.core.policy.archives import ArchiveDestination
+from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.ruling import add
 from shared.core.values.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
@@ -48,8 +49,10 @@ SLOW_NAMESPACE_SECONDS = 30.0
 SLOW_CHECKS_MAX = 2
 """Checks at the same time in such a namespace: each holds a place that deletions in other namespaces need, too."""
 
-_UNKNOWN = (Reason.INVALID_ARCHIVE, Reason.INVALID_POLICY, Reason.NAMESPACE_UNREAD)
+_UNKNOWN = (Reason.INVALID_ARCHIVE, Reason.INVALID_POLICY)
 """Why it is unknown whether a child is archived."""
+
+_NAMESPACE_UNREAD = "its namespace was not read, and may have it archived"
 
 _NO_GRACE = datetime.min.replace(tzinfo=UTC)
 
@@ -208,7 +211,7 @@ class ChildCheck:
 
         Raises:
             _UnarchivedError: It cannot be archived now, or it is unknown whether it is.
-            PermanentError: No kind rule can read it.
+            PermanentError: No kind rule can read it, or its namespace was not read.
         """
         known = self.kinds.of(rule.group, rule.kind)
         is_unknown = bool(known) and self.kinds.get(rule.api_version, rule.kind) is None
@@ -217,6 +220,8 @@ class ChildCheck:
         decision = decide_archive(child.obj, rule, child.read_at, context)
         if decision.reason in (Reason.UNFINISHED, Reason.UNKNOWN_SHAPE) and not rule.never_finishes:
             _check_unfinished(child.obj, rule, context)
+        if decision.reason is Reason.NAMESPACE_UNREAD:
+            raise PermanentError(_NAMESPACE_UNREAD)
         if decision.reason in _UNKNOWN:
             raise _UnarchivedError(decision.facts.problem or f"whether it is archived is unknown ({decision.reason})")
         return decision
@@ -260,11 +265,14 @@ def _check_unfinished(obj: Any, rule: KindRule, context: Context) -> None:
 
     Raises:
         _UnarchivedError: It is archived when it finishes, or it is invalid what archives it.
+        PermanentError: Its namespace was not read.
     """
     try:
         archiving = find_archiving(Case(obj, rule, context, get_annotations(obj), finish_of(obj, rule)))
-    except (ValueError, LookupError) as error:
-        raise _UnarchivedError(str(error) or "whether it is archived is unknown") from None
+    except NamespaceUnreadError:
+        raise PermanentError(_NAMESPACE_UNREAD) from None
+    except ValueError as error:
+        raise _UnarchivedError(str(error)) from None
     if archiving is not None and not archiving.audit:
         raise _UnarchivedError(f"it has not finished, and {archiving.source} has it archived when it finishes")
 

@@ -40,6 +40,9 @@ pytestmark = pytest.mark.anyio
 DUE = job(complete=ago(60), ttl=30)
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "build-42", "uid": DUE["metadata"]["uid"], "controller": True}
 
+(REQUEST,) = shipped_kinds().of("certificates.k8s.io", "CertificateSigningRequest")
+CLUSTER_SCOPED = {"apiVersion": REQUEST.api_version, "kind": REQUEST.kind, "metadata": {"name": "r", "uid": "uid-r"}}
+
 OTHERS = {"match": {"kinds": ["pods"], "labels": {"matchLabels": {"team": "other"}}}}
 
 EXECUTORS = {"kinds": ["pods"], "labels": {"matchLabels": {"role": "executor"}}}
@@ -155,6 +158,21 @@ async def test_child_whose_archiving_is_unknown_or_yet_to_come_keeps_its_owner(b
     reason, found = await kept(bench)
     assert reason is Reason.CHILD_NOT_ARCHIVED
     assert problem in found
+
+
+class UnreadNamespaces:
+    async def get(self, _name):
+        return None
+
+
+@pytest.mark.parametrize("obj", [child(), running()], ids=["finished", "runs"])
+async def test_child_whose_namespace_is_unread_is_an_unread_child(bench, obj):
+    bench.put(having(obj, "metadata.ownerReferences", [OWNER | {"uid": "uid-r"}]))
+    check = replace(bench.evaluator.child_check, cluster=bench.cluster, namespaces=UnreadNamespaces())
+
+    fact = await check.find(CLUSTER_SCOPED, REQUEST, Context(bench.policy))
+    assert fact.reason is Reason.CHILDREN_UNREAD
+    assert fact.problem == "child Pod build-42-a: its namespace was not read, and may have it archived"
 
 
 @pytest.mark.parametrize("error", [TryLaterError("down"), ForbiddenError("no right"), PermanentError("no bucket")])
@@ -513,13 +531,11 @@ async def test_slow_archive_gets_few_checks_at_once_after_the_list_has_ended(ben
 
 async def test_any_enabled_kind_may_be_a_child_of_a_cluster_scoped_object(bench):
     """Its children may be in a namespace whose annotation has them archived."""
-    (request,) = shipped_kinds().of("certificates.k8s.io", "CertificateSigningRequest")
     bench.cluster.put(namespace(archive="main"))
     bench.policy = archiving(match={"kinds": ["taskruns"]})
-    owner = {"apiVersion": request.api_version, "kind": request.kind, "metadata": {"name": "r", "uid": "uid-r"}}
     bench.put(child("p", ownerReferences=[OWNER | {"uid": "uid-r"}]))
 
-    fact = await bench.evaluator.child_check.find(owner, request, Context(bench.policy))
+    fact = await bench.evaluator.child_check.find(CLUSTER_SCOPED, REQUEST, Context(bench.policy))
     assert fact.reason is Reason.CHILD_NOT_ARCHIVED
 
 
