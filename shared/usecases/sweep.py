@@ -56,6 +56,7 @@ class _StepWork:
         due_before: An object that is due at this instant or later gets no timer.
         missed_before: An object that was due before this instant was missed by the events.
         handler: Deletes due objects.
+        enforcer: The same for running objects, which it only finds timers for.
         counts: Counts the verdicts.
         publisher: Publishes deletions and timers; an outage of their receivers delays few of them.
         timers: The timers that the objects need.
@@ -79,6 +80,10 @@ class _StepWork:
     passed_over: list[str] = field(default_factory=list)
     pause: OnePause = field(default_factory=OnePause)
     forecast: Forecast | None = None
+    enforcer: Handler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.enforcer = replace(self.handler, procedure=ENFORCEMENT)
 
     def check_failures(self, step: SweepStep) -> None:
         """Check that the step need not be repeated as a whole.
@@ -190,12 +195,12 @@ class Sweep:
             TryLaterError: This step is to be repeated: none of its kinds could be listed.
             PermanentError: The API server does not list the kinds that it serves.
         """
-        now = self.handler.clock.now()
+        now, telemetry = self.handler.clock.now(), self.handler.telemetry
         named = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in await self._served())
         step = self.chains.start(step, named, now)
         due_before = now + sweep_ahead(self.interval)
         findings = self.audit_reports.find(step) if self.audit_reports else None
-        counts = SweepCounts(self.handler.telemetry, step.counts, due_before, findings)
+        counts = SweepCounts(telemetry, step.counts, due_before, findings)
         handler = replace(self.handler, telemetry=cast("Telemetry", counts))
         publisher, missed_before = ImpatientPublisher(self.publisher, self.chains.outages(step)), now - MISSED_AFTER
         work = _StepWork(now, now + STEP_TIME, due_before, missed_before, handler, counts, publisher)
@@ -210,23 +215,24 @@ class Sweep:
             finally:
                 for worker in workers:
                     worker.cancel()
-        counts.confirm(work.timers.uids, await work.timers.publish(publisher, self.handler.telemetry))
+        counts.confirm(work.timers.uids, await work.timers.publish(publisher, telemetry))
         # Outside the TaskGroup, which would wrap the error into an ExceptionGroup.
         work.check_failures(step)
         passed_over = tuple(dict.fromkeys((*step.passed_over, *work.passed_over)))
         if rest is None:
             step = step.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()})
-            self.handler.telemetry.sweep_ended(step.sweep_id, step.counts, whole=step.whole)
+            telemetry.sweep_ended(step.sweep_id, step.counts, whole=step.whole)
             if (forecast := self.chains.end(step)) is not None:
-                self.handler.telemetry.forecast(forecast)
-            await _report_end(step, self._served, write_event=self.write_event, telemetry=self.handler.telemetry)
+                telemetry.forecast(forecast)
+            await _report_end(step, self._served, write_event=self.write_event, telemetry=telemetry)
             if self.audit_reports:
                 await self.audit_reports.write(step)
             return None
         return self.chains.note(rest.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()}))
 
     async def _served(self) -> Sequence[KindRule]:
-        return await list_served(self.handler.catalogue, cluster=self.handler.cluster, namespace=self.handler.namespace)
+        handler = self.handler
+        return await list_served(handler.catalogue, cluster=handler.cluster, namespace=handler.namespace)
 
     async def _list(self, step: SweepStep, queue: _Queue, work: _StepWork) -> SweepStep | None:
         """Fill the queue until the time is over or the last kind is listed; returns the next step."""
@@ -236,13 +242,13 @@ class Sweep:
 
     async def _list_page(self, step: SweepStep, queue: _Queue, work: _StepWork) -> SweepStep:
         """List one page of the present kind; returns where to continue. A kind that fails is passed over."""
-        next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
+        handler, next_kind = self.handler, step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
         api_version, _, kind = step.kinds[0].rpartition("/")
-        known = self.handler.catalogue.get(api_version, kind)
+        known = handler.catalogue.get(api_version, kind)
         if known is None:
             return next_kind
         try:
-            find = partial(find_served, known.group, kind, cluster=self.handler.cluster, kinds=self.handler.catalogue)
+            find = partial(find_served, known.group, kind, cluster=handler.cluster, kinds=handler.catalogue)
             rule = await work.pause.repeat_once(find)
             token = await self._queue_page(rule, step.continue_token, queue, work)
         except AbsentKindError:
@@ -250,12 +256,12 @@ class Sweep:
         except TtlError as error:
             work.failures.append(error)
             work.passed_over.append(step.kinds[0])
-            self.handler.telemetry.problem("sweep passed a kind over", kind=known.name, error=str(error))
+            handler.telemetry.problem("sweep passed a kind over", kind=known.name, error=str(error))
             return next_kind
         if token:
             return step.model_copy(update={"continue_token": token})
         if step.kinds[0] != work.tail_of:
-            self.handler.telemetry.swept(rule)
+            handler.telemetry.swept(rule)
         return next_kind
 
     async def _queue_page(self, rule: KindRule, token: str, queue: _Queue, work: _StepWork) -> str:
@@ -317,22 +323,24 @@ class Sweep:
 
     async def _act(self, rule: KindRule, snapshot: Snapshot, work: _StepWork) -> Message | None:
         """Delete a finished object that is due, or return the timer that an object needs."""
-        if self.handler.evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
-            if self.handler.evaluator.may_expire(snapshot.obj, rule):
+        evaluator = self.handler.evaluator
+        if evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
+            if evaluator.may_expire(snapshot.obj, rule):
                 await report_ttl(work.handler, rule, snapshot)
-            return await find_stop_timers(replace(work.handler, procedure=ENFORCEMENT), rule, snapshot)
+            return await find_stop_timers(work.enforcer, rule, snapshot)
         message = await work.handler.handle_listed(rule, snapshot, missed_before=work.missed_before)
         return message or await self._archive_later(rule, snapshot, work)
 
     async def _archive_later(self, rule: KindRule, snapshot: Snapshot, work: _StepWork) -> TimersSet | None:
         """The timer for an object that is not due, and that the events did not have archived when it finished."""
-        if self.handler.dry_run or not self.handler.evaluator.may_archive(snapshot.obj, rule):
+        handler = self.handler
+        if handler.dry_run or not handler.evaluator.may_archive(snapshot.obj, rule):
             return None
-        decision = (await self.handler.evaluator.evaluate_archive(snapshot, rule)).decision
+        decision = (await handler.evaluator.evaluate_archive(snapshot, rule)).decision
         if decision.reason is Reason.AUDIT_ONLY:
             audited = audited_of(decision.facts)
             work.counts.audited(Verdict.WOULD_ARCHIVE, snapshot.ref, audited, by=work.handler.by)
-        due = [(snapshot.ref, self.handler.clock.now())] if isinstance(decision, ToArchive) else []
+        due = [(snapshot.ref, handler.clock.now())] if isinstance(decision, ToArchive) else []
         return timers_for(due, purpose=Purpose.ARCHIVE)
 
     async def _pass_on(self, ref: ObjectRef, message: Message | None, work: _StepWork) -> None:
