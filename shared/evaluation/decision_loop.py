@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from shared.core.archive.decide_archive import ArchiveDecision
+from shared.core.archive.gate import AWAITS_CHILDREN
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decision.decide import Context, Decision, Reason
+from shared.core.decision.decide import Context, Decision
 from shared.core.decision.finish import Finish
 from shared.core.decision.missing import MISSING, Fact
 from shared.core.kinds.rule import KindRule
@@ -66,8 +67,9 @@ async def decide_with(  # noqa: PLR0913 - all inputs of a decision
 def find_lacking(decision: Decision | StopDecision | ArchiveDecision) -> Sequence[Fact]:
     """The facts that a decision lacks: the one that its reason names, else those that may make the object due sooner.
 
-    If one of the latter cannot be found, the decision stays. A due object that its children keep needs none of them.
+    If one of the latter cannot be found, the decision stays. An object that waits for its children needs none of them:
+    it is due, and is evaluated again soon.
     """
     if (fact := MISSING.get(decision.reason)) is not None:
         return (fact,)
-    return () if decision.reason is Reason.CHILD_NOT_ARCHIVED else decision.facts.unread
+    return () if decision.reason in AWAITS_CHILDREN else decision.facts.unread
