@@ -149,6 +149,13 @@ class _Remembered(Ranks):
         )
 
 
+class _ListForgotten(Ranks):
+    """No LIST is good for a second read."""
+
+    def _remember(self, *_about: Any) -> None:
+        pass
+
+
 class _NamespaceRemembered(Namespaces):
     """What a namespace once said is good for ever."""
 
@@ -175,6 +182,7 @@ QuotaIgnored = _evaluator(_PressNone)
 CountTooHigh = _evaluator(_CountOffByOne)
 CountTooLow = _evaluator(_CountOffByOneMore)
 RankRemembered = _evaluator(_Remembered)
+ListForgotten = _evaluator(_ListForgotten)
 NamespaceRemembered = _evaluator(namespaces=_NamespaceRemembered)
 
 
@@ -273,6 +281,7 @@ POLICY_MUTANTS: Mapping[str, Mutant] = {
     "count-one-too-low": _mutant("L1", needs_max_count=True, evaluator=CountTooLow),
     "count-group-ignored": _mutant("S1", "S3", policies=CountGroupIgnored),
     "rank-remembered": _mutant("S3", evaluator=RankRemembered),
+    "list-forgotten": _mutant("S4", evaluator=ListForgotten),
     "namespace-remembered": _mutant("S3", evaluator=NamespaceRemembered),
     "exempt-ignored": _mutant("S3", cluster=ExemptIgnored),
     "maximum-ignored": _mutant("L1", cluster=MaximumIgnored),
