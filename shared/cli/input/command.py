@@ -90,15 +90,20 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+_CLOSED_ALREADY = "the handler is closed"
+"""How uvloop ends an error about a connection that it has closed."""
+
+
 def _report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an error of the event loop itself, except one about a connection that this process has closed already.
 
     If TLS data arrives while a command closes its connections, uvloop logs "Fatal error on SSL protocol" with a stack
-    trace, although nothing is lost.
+    trace, although nothing is lost. If a connection is canceled during its TLS handshake, as at the end of a command,
+    uvloop closes it without setting `is_closing`: only the text of the error shows that.
     """
-    transport = context.get("transport")
-    if transport is not None and transport.is_closing():
-        logging.getLogger("ttl").debug("a closed connection received data", exc_info=context.get("exception"))
+    transport, error = context.get("transport"), context.get("exception")
+    if transport is not None and (transport.is_closing() or str(error).endswith(_CLOSED_ALREADY)):
+        logging.getLogger("ttl").debug("a closed connection received data", exc_info=error)
         return
     loop.default_exception_handler(context)
 

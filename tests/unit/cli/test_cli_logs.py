@@ -141,23 +141,28 @@ class Transport:
         return self.closed
 
 
+CLOSED = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+
+
 @pytest.mark.parametrize("context", [{}, {"transport": Transport(closed=False)}], ids=["no transport", "open"])
 def test_loop_error_is_logged(logged, context):
-    report_loop_error(context)
+    report_loop_error(context, "a bug")
     assert "Fatal error on SSL protocol" in logged()[0]
 
 
-def test_loop_error_about_a_closed_connection_is_not_logged(logged):
-    report_loop_error({"transport": Transport(closed=True)})
+@pytest.mark.parametrize(
+    ("closed", "text"), [(True, "any"), (False, CLOSED)], ids=["closed", "canceled in the handshake"]
+)
+def test_loop_error_about_a_closed_connection_is_not_logged(logged, closed, text):
+    report_loop_error({"transport": Transport(closed=closed)}, text)
     assert logged() == []
 
 
-def report_loop_error(context) -> None:
+def report_loop_error(context, text) -> None:
     """Report an error in the event loop of a command, as uvloop does."""
 
     async def command() -> None:
-        loop = asyncio.get_running_loop()
-        error = RuntimeError("unable to perform operation on the transport; the handler is closed")
+        loop, error = asyncio.get_running_loop(), RuntimeError(text)
         loop.call_exception_handler({"message": "Fatal error on SSL protocol", "exception": error, **context})
 
     run_in_loop(command())
