@@ -172,7 +172,8 @@ class Settings(OtelSettings, TimersSettings):
     Read by: as TTL_API_SERVER.
     """
     callers: Annotated[tuple[str, ...], BeforeValidator(split_words)] = Field(default=(), alias="TTL_CALLERS")
-    """The subjects whose tokens a function accepts, comma separated. If it is not set, a function accepts any request.
+    """The subjects whose tokens a function accepts, comma separated. With timers in Cloud Tasks, `timers` also accepts
+    the tokens of `TTL_TASKS_ACCOUNT`. If `TTL_CALLERS` is not set, a function accepts any request.
 
     Read by: functions.
     """

@@ -63,7 +63,7 @@ class TimersSettings(BaseModel):
     """
     tasks_account: str = Field(default="", alias="TTL_TASKS_ACCOUNT", pattern=r"^([^@\s]+@[^@\s]+)?$")
     """The e-mail of the Google service account whose identity token Cloud Tasks sends to `TTL_TASKS_TARGET`. The
-    audience is `TTL_CALLERS_AUDIENCE`, else the URL.
+    audience is `TTL_CALLERS_AUDIENCE`, else the URL. `timers` verifies this token only if `TTL_CALLERS` is set.
 
     Read by: timers, commands.
     """
