@@ -1,1 +1,1 @@
-"""What can deny or delay the DELETE of a due object: brake, breaker, recreation, budget, and their shared state."""
+"""What can deny or delay a due deletion: brake, breaker, recreation check, budget, and their shared state."""

@@ -1,4 +1,4 @@
-"""The safeguards that every due object has to pass before its DELETE: brake, breaker, recreate loops, budget.
+"""The safeguards that every due object has to pass before its DELETE: brake, breaker, recreation check, budget.
 
 A safeguard can only deny or delay a deletion. It never makes an object due.
 """

@@ -7,7 +7,7 @@
    owner, a policy rule, an archive. A proof in the timer (a signed earlier decision) or an object that this process has
    cached may take the place of the read if the decision is to act, or if children keep the object.
 3. Record the verdict, and have an Event written if a person has to know.
-4. If the object is due, ask the safeguards: the circuit breaker, the loop breaker, the budget, and last the brake.
+4. If the object is due, ask the safeguards: the circuit breaker, the recreation check, the budget, and last the brake.
    Each can deny, until a sweep finds the object again; the budget delays by a timer.
 5. Check that the decision still holds: it is at most a second old, and neither the policy nor the namespace has changed
    it since. Nothing is awaited between this check and the request.
