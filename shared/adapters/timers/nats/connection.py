@@ -66,7 +66,7 @@ class AbsentJetStreamError(TryLaterError):
         )
 
 
-class Message(NamedTuple):
+class NatsRequest(NamedTuple):
     """A message for the stream, or a request to the API."""
 
     subject: str
@@ -188,7 +188,7 @@ class NatsConnection:
         except (errors.Error, OSError) as error:  # the server went away meanwhile, and has the timers all the same
             _log.warning("NATS connection not closed in order", extra={"fields": {"error": str(error)}})
 
-    async def request(self, messages: Sequence[Message]) -> list[Answer]:
+    async def request(self, messages: Sequence[NatsRequest]) -> list[Answer]:
         """Store messages in the stream, or call the API; messages are durable once this returns.
 
         Raises:
@@ -202,7 +202,7 @@ class NatsConnection:
                 answers += await self._ask(messages[first : first + MESSAGES_MAX])
         return answers
 
-    async def _ask(self, messages: Sequence[Message]) -> list[Answer]:
+    async def _ask(self, messages: Sequence[NatsRequest]) -> list[Answer]:
         if problem := self.problem:
             raise TryLaterError(problem)
         loop, sent = asyncio.get_running_loop(), dict[str, asyncio.Future[Msg]]()
@@ -226,7 +226,7 @@ class NatsConnection:
         """Call JetStream's API; `operation` is what follows `$JS.API.`. Errors as of `request`."""
         self.violation = ""
         body = json.dumps(request).encode() if request is not None else b""
-        return (await self.request([Message(f"$JS.API.{operation}", body)]))[0]
+        return (await self.request([NatsRequest(f"$JS.API.{operation}", body)]))[0]
 
     async def delete(self, sequence: int) -> None:
         """Remove one message, if the stream still has it."""
@@ -260,7 +260,7 @@ class NatsConnection:
                 answer.set_exception(TryLaterError(reason))
                 answer.exception()  # the caller may be gone
 
-    async def _explain_silence(self, messages: Sequence[Message]) -> str:
+    async def _explain_silence(self, messages: Sequence[NatsRequest]) -> str:
         """Say why a request has no answer: a server with a full disk answers what it need not store."""
         if not self._probe or self._probe.done():
             self._probe = asyncio.create_task(self._ask_for_life())

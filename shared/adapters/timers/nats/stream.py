@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from shared.adapters.timers.nats.connection import AbsentJetStreamError, ApiError, Message, NatsConnection
+from shared.adapters.timers.nats.connection import AbsentJetStreamError, ApiError, NatsConnection, NatsRequest
 from shared.adapters.timers.nats.subjects import fired_subjects, text_of, token_of
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Purpose
@@ -114,7 +114,7 @@ class TimerStream:
         answer: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}"))["state"]
         return answer
 
-    async def require_room(self, messages: Sequence[Message]) -> None:
+    async def require_room(self, messages: Sequence[NatsRequest]) -> None:
         """Require that the stream has room for timers that are about to be stored.
 
         The servers cannot refuse messages of a full stream that has schedules: they would discard the oldest ones

@@ -16,7 +16,7 @@ import hashlib
 import re
 from datetime import datetime
 
-from shared.adapters.timers.nats.connection import Message
+from shared.adapters.timers.nats.connection import NatsRequest
 from shared.adapters.timers.nats.records import body_of, microseconds, schedule_headers
 from shared.errors import EventError
 from shared.messages import Timer
@@ -49,7 +49,7 @@ def text_of(token: str) -> str:
     return data.encode("latin-1", errors="replace").decode(errors="replace")
 
 
-def message_of(stream: str, timer: Timer, at: datetime, *, is_retry: bool = False) -> Message:
+def message_of(stream: str, timer: Timer, at: datetime, *, is_retry: bool = False) -> NatsRequest:
     """Return the message that lets the servers fire a timer.
 
     Args:
@@ -63,7 +63,7 @@ def message_of(stream: str, timer: Timer, at: datetime, *, is_retry: bool = Fals
     """
     key = f"{stream}.{token_of(timer.purpose)}.{token_of(timer.ref.uid)}"
     name = "retry" if is_retry else microseconds(timer.due_at)
-    return Message(f"{key}.pending.{name}", body_of(timer), schedule_headers(at, f"{key}.{_FIRED}"))
+    return NatsRequest(f"{key}.pending.{name}", body_of(timer), schedule_headers(at, f"{key}.{_FIRED}"))
 
 
 def fired_subjects(stream: str, consumer: str) -> str:
