@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shared.adapters.config.settings import read_settings
+from shared.adapters.timers.nats.connection import NatsConnection
 from shared.bootstrap.timer_engine import build_timers
 from shared.devserver.real_servers import find_assets
 from shared.messages import Purpose, Timer
@@ -97,6 +98,8 @@ async def use(timers: DurableTimers, clock: ShiftedClock, publisher: FakePublish
     assert [one.ref.uid for one in publisher.published if isinstance(one, Timer)] == ["c"]
     assert [one.ref.uid for one in (await timers.page()).timers] == ["a"]
     await timers.next_due()
+    connection: NatsConnection = timers._connection  # type: ignore[attr-defined]
+    await connection.delete(999)  # as after a search for stuck timers
 
 
 @pytest.mark.anyio

@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, second_in, sent_at
+from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, second_in
 from shared.adapters.timers.cloudtasks.task_form import TaskForm, read_timer
 from shared.adapters.timers.cloudtasks.task_queue import TASKS_OF_ONE_PAGE_MAX, Connect, TaskQueue, connect
 from shared.adapters.timers.in_flight import FailureLog
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import Places, share_of
+from shared.adapters.timers.slots import sent_at
 from shared.core.values.objects import quote
 from shared.core.values.timing import BACKOFF_SECONDS_MAX, backoff_seconds
 from shared.errors import EventError

@@ -20,41 +20,19 @@ Older versions have the due time in place of SECOND, the number of attempts in p
 hexadecimal digits in place of RANDOM. They accept the names of this version.
 """
 
-import hashlib
-import math
 import re
 import secrets
 from datetime import UTC, datetime, timedelta
 
+from shared.adapters.timers.slots import key_of, sent_at
 from shared.messages import Timer
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DOUBLINGS_MAX = 4  # 16 s, about a quarter of the longest back-off
-
-
-def sent_at(timer: Timer, at: datetime, pause: float = 0.0) -> datetime:
-    """Return the first full second that is not before an instant; after a pause, one in up to 16 seconds.
-
-    The longer the pause, the fewer such seconds there are, at an offset that depends on the key. So the retries of one
-    timer meet: there are at most four tasks a minute of it. Otherwise each sweep of an object whose timer always fails,
-    and each event that arrives twice, would add a task that is retried as long as it fails.
-
-    Args:
-        timer: The timer. If attempts failed, that was a pause, too.
-        at: When it is to be sent.
-        pause: The seconds that it waits until then, because it failed or found no place.
-    """
-    doublings = max(timer.attempts - 2, int(math.log2(max(pause, 1.0))))
-    period = timedelta(seconds=2 ** min(doublings, _DOUBLINGS_MAX))
-    try:
-        return at + (_EPOCH + timedelta(seconds=int(_key_of(timer)[:8], 16)) - at) % period
-    except OverflowError:
-        return at
 
 
 def name_of(timer: Timer, at: datetime, *, is_now: bool = False) -> str:
     """Return the name of the task that sends a timer at `sent_at` of an instant, or now, which is that instant."""
-    return f"{_key_of(timer)}-{_microseconds(sent_at(timer, at))}-{int(is_now)}"
+    return f"{key_of(timer)}-{_microseconds(sent_at(timer, at))}-{int(is_now)}"
 
 
 def free_name_of(name: str) -> str:
@@ -64,7 +42,7 @@ def free_name_of(name: str) -> str:
 
 def is_name_of(timer: Timer, task: str) -> bool:
     """Return whether a task may send this timer by its name: a forged one names any task, at any length."""
-    found = re.fullmatch(rf"{_key_of(timer)}-(-?[0-9]{{1,20}})-[0-9]{{1,9}}(-[0-9a-f]{{1,16}})?", task)
+    found = re.fullmatch(rf"{key_of(timer)}-(-?[0-9]{{1,20}})-[0-9]{{1,9}}(-[0-9a-f]{{1,16}})?", task)
     return found is not None and _microseconds(timer.due_at) <= int(found[1])
 
 
@@ -80,10 +58,6 @@ def second_in(task: str) -> datetime:
 def key_in(path: str) -> str:
     """Return KEY of the full name of a task: all tasks of one timer have the same one."""
     return path.rpartition("/")[2].partition("-")[0]
-
-
-def _key_of(timer: Timer) -> str:
-    return hashlib.sha256(f"{timer.purpose}/{timer.ref.uid}".encode(errors="replace")).hexdigest()[:32]
 
 
 def _microseconds(at: datetime) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
@@ -84,7 +85,7 @@ class NatsConnection:
     Attributes:
         violation: The last right that the servers refused; empty if none.
         reconnected: Called after each reconnection.
-        closed: Set once the connection is closed for good.
+        closed: Set once the connection is closed, here or by the servers.
     """
 
     def __init__(self, servers: NatsServers, stream: str) -> None:
@@ -170,6 +171,7 @@ class NatsConnection:
     async def close(self) -> None:
         """Send what waits, and close the connection."""
         self._is_open, was_open = False, self._is_open
+        self.closed.set()
         self._refuse("NATS did not answer before the connection was closed")
         if self._client.is_connected:
             try:
@@ -252,6 +254,12 @@ class NatsConnection:
         inbox = self._client.new_inbox()
         return inbox, await self._client.subscribe(inbox, cb=on_message)
 
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription; a closed connection has none."""
+        if not self._client.is_closed:
+            with suppress(errors.Error):
+                await subscription.unsubscribe()
+
     def _refuse(self, reason: str, violation: str = "") -> None:
         """End the requests that wait: those whose subject is in the text of a violation, or all without one."""
         for subject, answer in self._requests.values():
@@ -280,7 +288,7 @@ class NatsConnection:
             if self._is_open:
                 await self._client.force_reconnect()
             return str(error) or _SILENCE
-        return ""
+        return self.problem
 
     async def _on_answer(self, message: Msg) -> None:
         _, answer = self._requests.get(message.subject.rpartition(".")[2], ("", None))
@@ -307,7 +315,7 @@ class NatsConnection:
         self.reconnected()
 
     async def _on_close(self) -> None:
-        if self._is_open:
+        if self._is_open:  # else `open` tries again
             self.closed.set()
 
 

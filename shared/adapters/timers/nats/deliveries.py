@@ -7,8 +7,9 @@ the process dies, they deliver the timer to another process.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 from nats.aio.msg import Msg
 from nats.errors import Error
@@ -25,8 +26,17 @@ from shared.ports import Clock, Publisher
 PROGRESS_SECONDS = ACK_SECONDS / 3
 """How often the servers get a heartbeat for each timer of this process."""
 
-EARLY_SECONDS_MAX = 5.0
+EARLY_SECONDS_MAX = 60.0
 """The longest time after which a timer that fired early, by the clock of this process, is delivered again."""
+
+NAK_SECONDS_MAX = 10.0
+"""The longest delay of a nak; above it, the timer is set again."""
+
+CLOSING_SECONDS = 1.0
+"""After this time, the servers deliver again what a process gives back when it ends; at once, it would get it again."""
+
+SET_LATER_AT_ONCE = 256
+"""Maximum number of timers that are set again at once because they cannot be delivered now."""
 
 _log = logging.getLogger("ttl")
 
@@ -38,7 +48,7 @@ class NatsDeliveries:
         purpose: The purpose.
         publisher: Publishes due timers. If it raises any error, the timer is retried.
         clock: The wall clock.
-        retry: Sets the next attempt of a timer, in some seconds; returns once it is durable.
+        set_at: Sets a timer for a time, after a pause of so many seconds; returns once it is durable.
         limits: Timeouts, and the maximum number of deliveries in flight.
         jitter: Returns a random number from 0 to 1.
     """
@@ -48,16 +58,17 @@ class NatsDeliveries:
         purpose: str,
         publisher: Publisher,
         clock: Clock,
-        retry: Callable[[Timer, float], Awaitable[None]],
+        set_at: Callable[[Timer, datetime, float], Awaitable[None]],
         *,
         limits: EngineLimits,
         jitter: Callable[[], float],
     ) -> None:
-        self._purpose, self._publisher, self._clock, self._retry = purpose, publisher, clock, retry
+        self._purpose, self._publisher, self._clock, self._set_at = purpose, publisher, clock, set_at
         self._limits, self._jitter, self._failures = limits, jitter, FailureLog()
         self._queues = FiredQueues(limits.in_flight)
         self._fired: dict[str, FiredTimer] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._setting = asyncio.Semaphore(SET_LATER_AT_ONCE)
         self._is_closing = False
 
     async def receive(self, message: Msg) -> None:
@@ -66,20 +77,20 @@ class NatsDeliveries:
             timer = timer_of(message.data)
         except ValueError as error:
             _log.error("fired message dropped", extra={"fields": {"subject": message.subject, "error": str(error)}})
-            return await _answer(message.ack())
-        position = _position_of(message)
+            await _answer(message.ack())
+            return
+        position, fired = _position_of(message), FiredTimer(timer, message)
         if has := self._fired.get(position):
             has.message = message  # only the newest delivery can be acked
-            return None
-        fired = FiredTimer(timer, message)
-        early = (timer.due_at - self._clock.now()).total_seconds()
-        if self._is_closing or early > 0:
-            return await _answer(message.nak(min(max(early, 0.0), EARLY_SECONDS_MAX)))
-        if (delay := self._queues.add(fired, time.monotonic())) is not None:
-            return await _answer(message.nak(delay))
-        self._fired[position] = fired
-        self._start()
-        return None
+        elif self._is_closing:
+            await _answer(message.nak(CLOSING_SECONDS))
+        elif (early := (timer.due_at - self._clock.now()).total_seconds()) > 0:
+            await self._delay(fired, min(early, EARLY_SECONDS_MAX))
+        elif (delay := self._queues.add(fired, time.monotonic())) is not None:
+            await self._delay(fired, delay)
+        else:
+            self._fired[position] = fired
+            self._start()
 
     async def run(self) -> None:
         """Send the heartbeats, until cancelled."""
@@ -92,15 +103,43 @@ class NatsDeliveries:
         """Give waiting timers to other processes, and wait for the deliveries in flight, then cancel late ones."""
         self._is_closing = True
         for fired in self._queues.clear():
-            await _answer(fired.message.nak())
+            await _answer(fired.message.nak(CLOSING_SECONDS))
         await drain(self._running, self._limits.grace_seconds)
 
     def _start(self) -> None:
         """Start deliveries in free places."""
         while fired := self._queues.take():
-            task = asyncio.create_task(self._deliver(fired))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._spawn(self._deliver(fired))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _delay(self, fired: FiredTimer, seconds: float) -> None:
+        """Let the servers deliver a timer again later: by a nak, or as a new schedule if it is much later.
+
+        The servers remember a limited number of delayed messages, and the more there are, the slower they become.
+        """
+        if seconds <= NAK_SECONDS_MAX:
+            await _answer(fired.message.nak(seconds))
+        else:
+            await self._setting.acquire()  # wait before the next timer is pulled
+            self._spawn(self._move(fired, seconds))
+
+    async def _move(self, fired: FiredTimer, seconds: float) -> None:
+        try:
+            await self._set_later(fired, fired.timer, seconds)
+            await _answer(fired.message.ack())
+        except TryLaterError:
+            await _answer(fired.message.nak(NAK_SECONDS_MAX))
+        finally:
+            self._setting.release()
+
+    async def _set_later(self, fired: FiredTimer, timer: Timer, seconds: float) -> None:
+        """Set a timer that fired; the clock of the servers decides if this process's clock is behind."""
+        now = max(self._clock.now(), fired.message.metadata.timestamp)
+        await self._set_at(timer, now + timedelta(seconds=seconds), seconds)
 
     async def _deliver(self, fired: FiredTimer) -> None:
         """Publish a timer and ack it; if that failed, only after its next attempt is durable."""
@@ -109,7 +148,7 @@ class NatsDeliveries:
             seconds = await self._publish(fired.timer)
             if seconds is not None:
                 attempts = min(fired.timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
-                await self._retry(fired.timer.model_copy(update={"attempts": attempts}), seconds)
+                await self._set_later(fired, fired.timer.model_copy(update={"attempts": attempts}), seconds)
             await _answer(fired.message.ack())
         except BaseException as error:
             await _answer(fired.message.nak(seconds))

@@ -1,7 +1,7 @@
 """The replicated timer engine: delayed CloudEvents in a stream of NATS JetStream, shared by several processes.
 
-- A timer is a message schedule; its subject is purpose, uid and due time, so a set is one idempotent publish. The
-  servers keep the time, and publish the timer in the stream when it is due.
+- A timer is a message schedule; its subject is the object and the time, so a set is one idempotent publish. The servers
+  keep the time, and publish the timer in the stream when it is due.
 - One of the processes pulls it, delivers it, and acks it after the delivery. Until then it stays in the stream, also if
   processes or servers are killed.
 - A failed delivery becomes a new schedule, so a target that is down holds up nothing. A restart hastens no retry.
@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from nats.aio.msg import Msg
 
@@ -180,18 +180,18 @@ class NatsTimers:
         """Make what fires the timers of a purpose."""
         consumer = token_of(purpose)
         deliveries = NatsDeliveries(
-            purpose, self._publisher, self._clock, self._retry, limits=self._limits, jitter=self._jitter
+            purpose, self._publisher, self._clock, self._set_at, limits=self._limits, jitter=self._jitter
         )
         self._deliveries.append(deliveries)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}"
         pull = Pull(self._connection, subject, deliveries.receive, self._stream.ensure)
         return pull, deliveries, StuckTimers(self._connection, self._name, consumer, self._set_again)
 
-    async def _retry(self, timer: Timer, seconds: float) -> None:
-        """Set the next attempt of a timer, in place of another one of its uid and purpose."""
-        at = self._clock.now() + timedelta(seconds=seconds)
-        await self._connection.request([message_of(self._name, timer, at, is_retry=True)])
+    async def _set_at(self, timer: Timer, at: datetime, pause: float) -> None:
+        """Set a timer that fired, for another time."""
+        await self._connection.request([message_of(self._name, timer, at, pause)])
 
     async def _set_again(self, fired: Msg) -> None:
+        """Set a timer that the servers do not deliver, due now."""
         with suppress(ValueError):  # another program wrote the message
-            await self._retry(timer_of(fired.data), 0.0)
+            await self._set_at(timer_of(fired.data), self._clock.now(), 0.0)

@@ -63,8 +63,7 @@ async def read_messages(
     except TimeoutError as error:
         raise TryLaterError(f"no answer by NATS within {API_SECONDS:.0f} s") from error
     finally:
-        if not connection.closed.is_set():
-            await subscription.unsubscribe()
+        await connection.unsubscribe(subscription)
     if status not in (_END, _NONE):
         raise TryLaterError(f"the timers cannot be read now: NATS answers {status}")
     return messages

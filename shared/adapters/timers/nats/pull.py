@@ -68,8 +68,7 @@ class Pull:
                 while not self._is_lost:  # what a lost request still brings must not be counted: another inbox
                     await self._pull(inbox)
             finally:
-                if not self._connection.closed.is_set():
-                    await subscription.unsubscribe()
+                await self._connection.unsubscribe(subscription)
 
     async def _pull(self, inbox: str) -> None:
         """Send a request if the last one has ended, and wait for the next message."""

@@ -13,15 +13,18 @@ from shared.adapters.timers.places import Places, Share, share_of
 from shared.messages import Timer
 
 FIRED_WAITING_MAX = 1_024
-"""How many timers wait here; a share may take half of what the others leave, and always `SHARE_MIN`."""
+"""How many timers wait here; a share may take half of what the others leave, and `SHARE_MIN` if there is any room."""
 
 SHARE_MIN = 8
+
+FIRED_SHARES_MAX = 10_000
+"""How many shares are remembered; beyond it, those are forgotten that have nothing here, and no delayed timer."""
 
 REDELIVERIES_PER_SECOND = 1_000
 """How many delayed timers return in a second: at least as many as the process delivers over HTTP."""
 
-DELAY_SECONDS_MIN, DELAY_SECONDS_MAX = 0.25, 100.0
-"""The bounds of a delay. The longest one bounds how many timers the servers must remember as delayed."""
+DELAY_SECONDS_MIN = 0.25
+"""The shortest delay."""
 
 _RATE_SECONDS = 1.0
 
@@ -53,6 +56,9 @@ class _Queue:
     delivered: int = 0
     counted_at: float = 0.0
 
+    def is_idle(self, now: float) -> bool:
+        return not self.in_flight and not self.waiting and self.returns_at < now
+
 
 class FiredQueues:
     """A queue for each share. The shares take turns, and within a share the oldest is first.
@@ -66,28 +72,36 @@ class FiredQueues:
     def __init__(self, in_flight: int) -> None:
         self._places = Places(in_flight)
         self._queues: dict[Share, _Queue] = {}
+        self._turns: dict[Share, _Queue] = {}  # those with waiting timers
         self._waiting = 0
 
     def add(self, fired: FiredTimer, now: float) -> float | None:
         """Let a timer wait; return None, or for how many seconds it must be delayed instead."""
-        queue = self._queues.setdefault(fired.share, _Queue(counted_at=now))
-        if len(queue.waiting) >= max(SHARE_MIN, (FIRED_WAITING_MAX - self._waiting) // 2):
-            per_second = max(REDELIVERIES_PER_SECOND / len(self._queues), 1.5 * queue.per_second)
+        queue = self._queues.get(fired.share) or self._new_queue(fired.share, now)
+        free = FIRED_WAITING_MAX - self._waiting
+        if len(queue.waiting) >= max(SHARE_MIN if free > 0 else 0, free // 2):
+            per_second = max(REDELIVERIES_PER_SECOND / (len(self._turns) or 1), 1.5 * queue.per_second)
             queue.returns_at = max(queue.returns_at, now + DELAY_SECONDS_MIN) + 1 / per_second
-            return min(queue.returns_at - now, DELAY_SECONDS_MAX)
+            return queue.returns_at - now
         queue.waiting.append(fired)
+        self._turns[fired.share] = queue
         self._waiting += 1
         return None
 
     def take(self) -> FiredTimer | None:
         """Return the next timer whose share has a place; its place is taken until `finish`."""
-        for share, queue in self._queues.items():
-            if queue.waiting and self._places.may_take(share):
-                self._queues[share] = self._queues.pop(share)  # to the end: the shares take turns
+        if not self._places.free:
+            return None
+        for share, queue in self._turns.items():
+            if self._places.may_take(share):
+                del self._turns[share]
+                fired = queue.waiting.popleft()
+                if queue.waiting:
+                    self._turns[share] = queue  # at the end: the shares take turns
                 self._places.take(share)
                 self._waiting -= 1
                 queue.in_flight += 1
-                return queue.waiting.popleft()
+                return fired
         return None
 
     def finish(self, fired: FiredTimer, now: float, *, failed: bool) -> None:
@@ -98,13 +112,20 @@ class FiredQueues:
         queue.delivered += not failed
         if (seconds := now - queue.counted_at) >= _RATE_SECONDS:
             queue.per_second, queue.delivered, queue.counted_at = queue.delivered / seconds, 0, now
-        if not queue.in_flight and not queue.waiting and queue.returns_at < now:
+        if queue.is_idle(now):
             del self._queues[fired.share]
 
     def clear(self) -> list[FiredTimer]:
         """Remove and return all waiting timers."""
-        waiting = [fired for queue in self._queues.values() for fired in queue.waiting]
-        for queue in self._queues.values():
+        waiting = [fired for queue in self._turns.values() for fired in queue.waiting]
+        for queue in self._turns.values():
             queue.waiting.clear()
+        self._turns.clear()
         self._waiting = 0
         return waiting
+
+    def _new_queue(self, share: Share, now: float) -> _Queue:
+        if len(self._queues) >= FIRED_SHARES_MAX:
+            self._queues = {share: queue for share, queue in self._queues.items() if not queue.is_idle(now)}
+        queue = self._queues[share] = _Queue(counted_at=now)
+        return queue

@@ -1,15 +1,14 @@
 """The subjects of the stream: purpose and uid, and below them what a message is.
 
-    STREAM.PURPOSE.UID.pending.DUE      a schedule: a timer that waits for its due time, in microseconds since 1970
-    STREAM.PURPOSE.UID.pending.retry    a schedule: the next attempt after a failed delivery
-    STREAM.PURPOSE.UID.fired            where the servers publish a schedule that is due
+    STREAM.PURPOSE.UID.pending.TIME-REF   a schedule: a timer that fires at TIME, in microseconds since 1970
+    STREAM.PURPOSE.UID.fired              where the servers publish a schedule that is due
 
-A schedule replaces the one under its subject. So a timer that is set twice is one schedule, and the retries of one uid
-and purpose meet.
+A schedule replaces the one under its subject. So a timer that is set twice is one schedule. A timer that failed fires
+at `sent_at`, so the retries of one object meet. REF is a hash of the reference: a timer that names another object
+replaces none.
 
-When the servers fire a schedule, they remove what is under its subject at that moment. This may be a schedule that was
-stored after the firing began. Then its timer is due as well, or a retry: the timer that fires arrives after it was
-stored, and is the same hint. A schedule with another due time has another subject, and stays.
+When the servers fire a schedule, they remove what is under its subject at that moment, also a schedule that was stored
+after the firing began. That one would fire at the same time, and the timer that fires arrives after it was stored.
 """
 
 import hashlib
@@ -18,6 +17,7 @@ from datetime import datetime
 
 from shared.adapters.timers.nats.connection import NatsRequest
 from shared.adapters.timers.nats.records import body_of, microseconds, schedule_headers
+from shared.adapters.timers.slots import sent_at
 from shared.errors import EventError
 from shared.messages import Timer
 
@@ -25,6 +25,7 @@ TOKEN_CHARACTERS_MAX = 120
 """The longest token that stays readable; a longer one becomes its hash, since a subject has a limited length."""
 
 _FIRED = "fired"
+_REF_DIGITS = 16
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 
@@ -49,21 +50,25 @@ def text_of(token: str) -> str:
     return data.encode("latin-1", errors="replace").decode(errors="replace")
 
 
-def message_of(stream: str, timer: Timer, at: datetime, *, is_retry: bool = False) -> NatsRequest:
+def message_of(stream: str, timer: Timer, at: datetime, pause: float = 0.0) -> NatsRequest:
     """Return the message that lets the servers fire a timer.
 
     Args:
         stream: The name of the stream.
         timer: The timer.
-        at: When it fires.
-        is_retry: Whether it is the next attempt of a timer that failed.
+        at: When it fires; later by up to 16 s if attempts failed.
+        pause: The seconds that it waits until then, if it failed.
 
     Raises:
         EventError: The reference is text that cannot be stored, or too long.
     """
-    key = f"{stream}.{token_of(timer.purpose)}.{token_of(timer.ref.uid)}"
-    name = "retry" if is_retry else microseconds(timer.due_at)
-    return NatsRequest(f"{key}.pending.{name}", body_of(timer), schedule_headers(at, f"{key}.{_FIRED}"))
+    if timer.attempts:
+        at = sent_at(timer, at, pause)
+    body, ref = body_of(timer), timer.ref
+    names = f"{ref.api_version}/{ref.kind}/{ref.namespace}/{ref.name}"
+    key = f"{stream}.{token_of(timer.purpose)}.{token_of(ref.uid)}"
+    subject = f"{key}.pending.{microseconds(at)}-{hashlib.sha256(names.encode()).hexdigest()[:_REF_DIGITS]}"
+    return NatsRequest(subject, body, schedule_headers(at, f"{key}.{_FIRED}"))
 
 
 def fired_subjects(stream: str, consumer: str) -> str:

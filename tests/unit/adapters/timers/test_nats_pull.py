@@ -21,7 +21,6 @@ class Connection:
     """Notes the inbox of each request; a test answers through `receive`."""
 
     def __init__(self) -> None:
-        self.closed = asyncio.Event()
         self.asked: list[str] = []
         self.receive: list[Callable[[Msg], Awaitable[None]]] = []
 
@@ -29,8 +28,8 @@ class Connection:
         self.receive.append(on_message)
         return f"inbox-{len(self.receive)}", self
 
-    async def unsubscribe(self) -> None:
-        """As a subscription."""
+    async def unsubscribe(self, subscription: object) -> None:
+        """The inbox is used no more."""
 
     async def send(self, _subject: str, _body: bytes, inbox: str) -> None:
         self.asked.append(inbox)
