@@ -200,7 +200,7 @@ async def test_full_stream_refuses_timers_and_still_fires(node: NatsServer) -> N
             await engine.set([world.timer(f"other-{n}", 3600) for n in range(100)])
         assert 1_000 < stored < 10_000
         await until(lambda: len(world.target.attempts) >= 2, "a retry of the timer that fired")
-        assert await engine.pending() == stored + 1
+        assert stored < await engine.pending() <= stored + 2  # the retry is stored before the ack
 
 
 async def test_reference_that_is_too_long_is_refused_for_good(world: World) -> None:
