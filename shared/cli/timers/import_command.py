@@ -35,8 +35,8 @@ from shared.ports import Timers
 async def import_timers(file: Path, *, to: str | None) -> None:
     """Set the timers of an export: of FILE, or of standard input.
 
-    All lines are checked before the first timer is set. In SQLite, a timer of the export replaces the pending one of its
-    object and purpose, so import before the process uses the new timers. If an export of NATS or Cloud Tasks has
+    All lines are checked before the first timer is set. In SQLite, a timer of the export replaces the pending one of
+    its object and purpose, so import before the process uses the new timers. If an export of NATS or Cloud Tasks has
     several timers of one object and purpose, the earliest is set. An import that was interrupted can be repeated.
     """
     settings = settings_of(to, "--to")
