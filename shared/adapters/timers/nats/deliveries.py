@@ -33,7 +33,7 @@ NAK_SECONDS_MAX = 10.0
 """The longest delay of a nak; above it, the timer is set again."""
 
 CLOSING_SECONDS = 1.0
-"""After this time, the servers deliver again what a process gives back when it ends; at once, it would get it again."""
+"""The delay of a nak when the process ends; without one, it would get the timer again."""
 
 SET_LATER_AT_ONCE = 256
 """Maximum number of timers that are set again at once because they cannot be delivered now."""

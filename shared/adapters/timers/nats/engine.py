@@ -13,6 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import TypeVar
 
 from nats.aio.msg import Msg
 
@@ -34,6 +35,7 @@ from shared.ports.timers import TIMERS_OF_ONE_PAGE
 READY_SECONDS = 5.0
 """How long a call waits for the connection."""
 _log = logging.getLogger("ttl")
+_Result = TypeVar("_Result")
 
 
 class NatsTimers:
@@ -97,17 +99,17 @@ class NatsTimers:
         try:
             purposes = await self._start(self._stream.ensure)
             async with asyncio.TaskGroup() as group:
-                parts = [self._parts_of(purpose) for purpose in purposes]
+                consumers = [token_of(purpose) for purpose in purposes]
+                stuck = StuckTimers(self._connection, self._name, consumers, self._set_again)
+                asking: list[StuckTimers | Pull] = [stuck, *map(self._pull, purposes)]
 
                 def restart() -> None:
-                    for pull, _, stuck in parts:
-                        pull.restart()
-                        stuck.restart()
+                    for one in asking:
+                        one.restart()
 
                 self._connection.reconnected = restart
-                for part in parts:
-                    for one in part:
-                        group.create_task(one.run())
+                for part in (*asking, *self._deliveries):
+                    group.create_task(part.run())
                 self._ready.set()
                 await self._connection.until_lost()
         except* TtlError as errors:
@@ -116,7 +118,7 @@ class NatsTimers:
             await self.close()
 
     async def close(self) -> None:
-        """Wait for the deliveries in flight, give back what waits, and close the connection; `run` ends with this."""
+        """Wait for the deliveries in flight, nak what waits, and close the connection; `run` ends with this."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -147,7 +149,7 @@ class NatsTimers:
         await self._started()
         return await read_page(self._connection, self._name, after, limit, wanted)
 
-    async def _start(self, prepare: Callable[[], Awaitable[tuple[str, ...]]]) -> tuple[str, ...]:
+    async def _start(self, prepare: Callable[[], Awaitable[_Result]]) -> _Result:
         """Connect, and prepare the stream; retry while the servers are not ready."""
         await self._connection.open()
         reported = ""
@@ -176,16 +178,14 @@ class NatsTimers:
             reason = self._connection.problem or self._problem
             raise TryLaterError(f"timers cannot be stored: {reason}") from None
 
-    def _parts_of(self, purpose: str) -> tuple[Pull, NatsDeliveries, StuckTimers]:
-        """Make what fires the timers of a purpose."""
-        consumer = token_of(purpose)
+    def _pull(self, purpose: str) -> Pull:
+        """Make what pulls and delivers the timers of a purpose."""
         deliveries = NatsDeliveries(
             purpose, self._publisher, self._clock, self._set_at, limits=self._limits, jitter=self._jitter
         )
         self._deliveries.append(deliveries)
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}"
-        pull = Pull(self._connection, subject, deliveries.receive, self._stream.ensure)
-        return pull, deliveries, StuckTimers(self._connection, self._name, consumer, self._set_again)
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{token_of(purpose)}"
+        return Pull(self._connection, subject, deliveries.receive, self._stream.ensure)
 
     async def _set_at(self, timer: Timer, at: datetime, pause: float) -> None:
         """Set a timer that fired, for another time."""

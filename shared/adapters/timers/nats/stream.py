@@ -24,7 +24,7 @@ ACK_SECONDS = 10.0
 """After this time without a heartbeat of its process, a fired timer is delivered by another process."""
 
 UNACKNOWLEDGED_MAX = 500_000
-"""Maximum number of fired timers per purpose that all processes together hold, or have given back for a while."""
+"""Maximum number of fired timers per purpose that are in all processes together, or delayed by a nak."""
 
 ROOM_READ_SECONDS = 1.0
 """How old the size of the stream may be; in this time, each other process may store more."""
@@ -70,11 +70,8 @@ class TimerStream:
             await self._update(await self._require(creates=True))
             return await self._ensure_consumers()
 
-    async def open(self, *, creates: bool) -> tuple[str, ...]:
+    async def open(self, *, creates: bool) -> None:
         """Check the stream, or create it; change no setting of it, since a command may have others than `timers`.
-
-        Returns:
-            No purpose: no timer fires.
 
         Raises:
             TtlError: There is no such stream, and else as `ensure`.
@@ -82,7 +79,6 @@ class TimerStream:
         """
         with self._explaining():
             await self._require(creates=creates)
-            return ()
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

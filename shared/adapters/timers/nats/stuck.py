@@ -13,7 +13,7 @@ object.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from nats.aio.msg import Msg
@@ -36,20 +36,24 @@ _log = logging.getLogger("ttl")
 
 
 class StuckTimers:
-    """Searches for stuck timers of one consumer.
+    """Searches for stuck timers.
 
     Args:
         connection: The connection.
         stream: The name of the stream.
-        consumer: The name of the consumer.
+        consumers: The names of the consumers.
         set_again: Sets the timer of a fired message, due now.
     """
 
     def __init__(
-        self, connection: NatsConnection, stream: str, consumer: str, set_again: Callable[[Msg], Awaitable[None]]
+        self,
+        connection: NatsConnection,
+        stream: str,
+        consumers: Sequence[str],
+        set_again: Callable[[Msg], Awaitable[None]],
     ) -> None:
-        self._connection, self._stream, self._consumer, self._set_again = connection, stream, consumer, set_again
-        self._restarted = asyncio.Event()
+        self._connection, self._stream, self._consumers = connection, stream, consumers
+        self._set_again, self._restarted = set_again, asyncio.Event()
 
     def restart(self) -> None:
         """Search now: a server may have been restarted."""
@@ -61,37 +65,36 @@ class StuckTimers:
         while True:
             self._restarted.clear()
             try:
-                await self._search()
+                for consumer in self._consumers:
+                    await self._search(consumer)
                 reported = ""
             except TryLaterError as error:
                 if str(error) != reported:
                     reported = str(error)
-                    fields = {"purpose": self._consumer, "error": reported}
-                    _log.warning("no search for stuck timers", extra={"fields": fields})
+                    _log.warning("no search for stuck timers", extra={"fields": {"error": reported}})
             with suppress(TimeoutError):
                 async with asyncio.timeout(SEARCH_SECONDS):
                     await self._restarted.wait()
 
-    async def _search(self) -> None:
-        info = await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
-        floor, subjects = info["ack_floor"]["stream_seq"], fired_subjects(self._stream, self._consumer)
-        found = await read_messages(self._connection, self._stream, subjects, limit=1)
-        if not found or sequence_of(found[0]) > floor:
+    async def _search(self, consumer: str) -> None:
+        info = await self._connection.api(f"CONSUMER.INFO.{self._stream}.{consumer}")
+        floor, subjects = info["ack_floor"]["stream_seq"], fired_subjects(self._stream, consumer)
+        if not await self._below(subjects, floor, limit=1):
             return
         # Not above the last sequence of now: a timer that is set again must not be taken for another stuck one.
-        last = (await self._connection.api(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"]
+        last = min(floor, (await self._connection.api(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"])
         await asyncio.sleep(REMOVAL_SECONDS)
-        sequence, number = 0, 0
-        while found := await read_messages(self._connection, self._stream, subjects, sequence + 1, SET_AT_ONCE):
-            stuck = [one for one in found if sequence_of(one) <= min(floor, last)]
-            await asyncio.gather(*(self._revive(one) for one in stuck))
+        number = 0
+        while stuck := await self._below(subjects, last, limit=SET_AT_ONCE):
+            await asyncio.gather(*map(self._revive, stuck))
             number += len(stuck)
-            if len(stuck) < SET_AT_ONCE:
-                break
-            sequence = sequence_of(stuck[-1])
         if number:
-            fields = {"purpose": self._consumer, "timers": number, "floor": floor, "last": last}
+            fields = {"purpose": consumer, "timers": number, "floor": floor, "last": last}
             _log.warning("timers set again that the NATS servers would not deliver", extra={"fields": fields})
+
+    async def _below(self, subjects: str, last: int, limit: int) -> list[Msg]:
+        found = await read_messages(self._connection, self._stream, subjects, limit=limit)
+        return [one for one in found if sequence_of(one) <= last]
 
     async def _revive(self, fired: Msg) -> None:
         await self._set_again(fired)
