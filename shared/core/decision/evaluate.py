@@ -8,11 +8,11 @@ controller would create again, if its TTL comes from a policy or its namespace. 
 kept until it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from shared.core.archive.gate import apply_gate
 from shared.core.decision.appliers import Applier, find_applier
@@ -20,16 +20,15 @@ from shared.core.decision.case import OWNER_REASONS, Case, is_of_kind
 from shared.core.decision.dispatchers import Dispatcher, find_dispatcher
 from shared.core.decision.facts import Context, Facts, Reason
 from shared.core.decision.finish import Finish, finish_of
-from shared.core.decision.limits import find_limits
 from shared.core.decision.missing import MISSING, Fact
-from shared.core.decision.overridden import with_overridden
 from shared.core.decision.ranks import is_kept
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.due import Due, find_due
 from shared.core.policy.matching import NamespaceUnreadError, Subject
+from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import ALWAYS, NO_RULING, RuleTtl, Ruling, UnreadableRuleError, apply_rules
 from shared.core.ttl.inherited import find_ttl_source
-from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller, native_ttl
 from shared.core.values.objects import get_annotations, get_controller, get_text
 
 Evaluated = tuple[Reason | None, Facts]
@@ -220,3 +219,85 @@ def _rank_to_keep(case: Case, ruling: Ruling) -> Reason | None:
     if case.context.newer is None:
         return Reason.RANK_UNREAD
     return Reason.KEPT_LAST if is_kept(case.context.newer, kept) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that takes effect, or that needs a fact that was not read.
+
+    Attributes:
+        reason: The limit.
+        fact: What shows whether it takes effect.
+        rule: The policy rule that sets it.
+        ttl: The TTL that it sets; None if that fact was not read.
+    """
+
+    reason: Literal[Reason.OVER_COUNT, Reason.OVER_QUOTA]
+    fact: Literal[Fact.PLACE, Fact.QUOTAS]
+    rule: PolicyRule
+    ttl: Ttl | None
+
+
+def find_limits(
+    ruling: Ruling, context: Context, finished_at: datetime | None, *, is_due_later: bool
+) -> Iterator[Limit]:
+    """Yield the limits of the rules that match an object, that by count first.
+
+    Args:
+        ruling: What the rules set.
+        context: The facts beside the object.
+        finished_at: The finish time; without one, an object has no place in the order of its group.
+        is_due_later: Whether the object is due at some time without a limit: a quota applies to no other objects.
+    """
+    if finished_at is None:
+        return
+    if (rule := ruling.count_rule) is not None:
+        counted = context.counted
+        if counted is None:
+            yield Limit(Reason.OVER_COUNT, Fact.PLACE, rule, None)
+        elif not is_kept(counted.newer, rule.max_count):
+            yield Limit(Reason.OVER_COUNT, Fact.PLACE, rule, rule.count_ttl)
+    if (rule := ruling.quota_rule) is not None and is_due_later:
+        pressure = context.pressure
+        if pressure is None:
+            yield Limit(Reason.OVER_QUOTA, Fact.QUOTAS, rule, None)
+        elif pressure.is_over(rule.when_quota_above or 0):
+            yield Limit(Reason.OVER_QUOTA, Fact.QUOTAS, rule, rule.quota_ttl)
+
+
+_KEPT_ON_REQUEST = frozenset(
+    {
+        Reason.HELD,
+        Reason.EXEMPT,
+        Reason.INVALID_POLICY,
+        Reason.INVALID_TTL,
+        Reason.INVALID_ARCHIVE,
+        Reason.NEVER,
+    }
+)
+_KEPT_FOR_OTHERS = frozenset({Reason.DISPATCHED, *OWNER_REASONS, Reason.KEPT_LAST, Reason.RANK_UNREAD})
+
+
+def with_overridden(obj: Any, rule: KindRule, reason: Reason | None, facts: Facts) -> Facts:
+    """Set `overridden` if the kind's own controller acts on its TTL field before the object is due."""
+    finish = facts.finish
+    if facts.ttl is not None and facts.ttl.origin == "native" and reason is None and not facts.moved_by:
+        return facts
+    try:
+        native = native_ttl(obj, rule.ttl)
+    except InvalidTtlError:
+        return facts
+    if native is None or native.is_never:
+        return facts
+    native_due_at = native.due_at(finish.at) if finish.finished else None
+    is_kept = reason in _KEPT_ON_REQUEST or (reason in _KEPT_FOR_OTHERS and native_due_at is not None)
+    is_later = facts.due_at is not None and native_due_at is not None and native_due_at < facts.due_at
+    is_longer = not finish.finished and _is_longer(facts.ttl, native)
+    return replace(facts, overridden=native.source) if is_kept or is_later or is_longer else facts
+
+
+def _is_longer(ttl: Ttl | None, native: Ttl) -> bool:
+    """Return whether a TTL is longer than that of the kind's field; an absolute instant is not compared."""
+    if ttl is None or ttl.at is not None or native.after is None:
+        return False
+    return ttl.after is None or ttl.after > native.after
