@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from shared.core.archive.acknowledgement import find_acknowledged_at
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.copies import ArchiveCopy, copy_of
+from shared.core.archive.gate import find_archiving
 from shared.core.archive.layout import ArchiveKey
-from shared.core.archive.wanted import find_archiving
 from shared.core.decision.case import Case
 from shared.core.decision.facts import Context
 from shared.core.decision.finish import finish_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
-from shared.core.archive.wanted import find_archiving
+from shared.core.archive.gate import find_archiving
 from shared.core.decision.case import Case
 from shared.core.decision.facts import Context, Reason
 from shared.core.decision.finish import finish_of

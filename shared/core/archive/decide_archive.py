@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.archiving import Archiving
-from shared.core.archive.gate import find_archive_fact
-from shared.core.archive.wanted import InvalidArchiveError, find_archiving
+from shared.core.archive.gate import InvalidArchiveError, find_archive_fact, find_archiving
 from shared.core.decision.case import Case, is_of_kind
 from shared.core.decision.decide import NOT_AHEAD, Ignore, find_audit
 from shared.core.decision.facts import NOTHING_KNOWN, Context, Facts, Reason

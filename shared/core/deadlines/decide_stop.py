@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.archive.wanted import InvalidArchiveError, find_archiving
+from shared.core.archive.gate import InvalidArchiveError, find_archiving
 from shared.core.deadlines.deadline import (
     DEADLINES,
     ON_DEADLINE,
