@@ -25,7 +25,7 @@ from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
-from shared.core.ttl.inherited import InheritedFact
+from shared.core.ttl.ttl import InheritedFact
 from shared.core.values.objects import ObjectRef, get_controller
 from shared.errors import PermanentError
 from shared.evaluation.batch_groups import BatchGroups, LoopDecisions, with_owner_read

@@ -23,8 +23,7 @@ from shared.core.decision.finish import Finish
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.ttl.inherited import find_ttl_source
-from shared.core.ttl.ttl import Ttl
+from shared.core.ttl.ttl import Ttl, find_ttl_source
 from shared.core.values.objects import ObjectRef, get_controller, get_in, get_text, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluation, Evaluator

@@ -14,7 +14,7 @@ from typing import Any
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.native_ttl import InheritedTtl, NativeTtl, TtlSourceKind
 from shared.core.kinds.rule import KindRule
-from shared.core.ttl.inherited import InheritedFact, find_ttl_source, read_ttl_of_source
+from shared.core.ttl.ttl import InheritedFact, find_ttl_source, read_ttl_of_source
 from shared.core.values.objects import ObjectRef, quote, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.served import find_served

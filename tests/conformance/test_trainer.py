@@ -12,7 +12,7 @@ import pytest
 from shared.core.decision.decide import Reason
 from shared.core.decision.finish import Finish, finish_of
 from shared.core.kinds.rule import Outcome
-from shared.core.ttl.inherited import InheritedFact, find_ttl_source, read_ttl_of_source
+from shared.core.ttl.ttl import InheritedFact, find_ttl_source, read_ttl_of_source
 from shared.core.values.objects import get_in
 from tests.builders import TRAINJOB, ago, annotated, condition, having, later, not_none, runtime, trainjob, without
 from tests.conformance.answers import answer, seconds

@@ -25,7 +25,7 @@ from shared.core.decision.namespaces import Namespace, namespace_of, plain_names
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.ttl.inherited import find_ttl_source
+from shared.core.ttl.ttl import find_ttl_source
 from shared.core.values.objects import ObjectRef, get_controller, get_text, ref_of
 from shared.errors import TtlError
 from shared.evaluation.batch import BatchEvaluator

@@ -8,8 +8,7 @@ from shared.core.decision.finish import Finish
 from shared.core.decision.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.due import Due
-from shared.core.ttl.inherited import InheritedFact, find_ttl_source
-from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl
+from shared.core.ttl.ttl import InheritedFact, InvalidTtlError, Ttl, find_ttl, find_ttl_source
 from shared.core.values.objects import get_in
 
 OWNER_REASONS = (Reason.OWNER_UNFINISHED, Reason.OWNER_UNKNOWN, Reason.OWNER_UNREAD)

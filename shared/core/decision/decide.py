@@ -18,8 +18,7 @@ from shared.core.decision.evaluate import evaluate
 from shared.core.decision.facts import NOTHING_KNOWN, Context, Facts, Reason
 from shared.core.decision.finish import Finish
 from shared.core.kinds.rule import KindRule
-from shared.core.ttl.inherited import find_ttl_source
-from shared.core.ttl.ttl import TTL_ANNOTATIONS, has_native_ttl
+from shared.core.ttl.ttl import TTL_ANNOTATIONS, find_ttl_source, has_native_ttl
 from shared.core.values.objects import get_annotations, get_in
 
 __all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait", "decide", "may_expire"]

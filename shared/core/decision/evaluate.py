@@ -27,8 +27,7 @@ from shared.core.policy.due import Due, find_due
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import ALWAYS, NO_RULING, RuleTtl, Ruling, UnreadableRuleError, apply_rules
-from shared.core.ttl.inherited import find_ttl_source
-from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller, native_ttl
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl_source, is_left_to_controller, native_ttl
 from shared.core.values.objects import get_annotations, get_controller, get_text
 
 Evaluated = tuple[Reason | None, Facts]

@@ -15,8 +15,7 @@ from shared.core.decision.reasons import Reason
 from shared.core.kinds.deadline_rule import Action
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.ttl.inherited import InheritedFact
-from shared.core.ttl.ttl import Ttl
+from shared.core.ttl.ttl import InheritedFact, Ttl
 from shared.core.values.objects import ObjectRef, format_instant
 
 __all__ = ["NOTHING_KNOWN", "NO_DEADLINE_FACTS", "UNREAD_CHILDREN", "Context", "DeadlineFacts", "Facts", "Reason"]

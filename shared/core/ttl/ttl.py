@@ -1,4 +1,7 @@
-"""Find the TTL that an object sets itself, and its source: the annotations first, then the kind's own field."""
+"""Find the TTL that an object sets itself, or inherits from another object, and the source of the TTL.
+
+The annotations take precedence over the field of the kind.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,7 +13,15 @@ from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl, TtlField
 from shared.core.kinds.predicates import UnknownShapeError, holds
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.ttl.durations import DURATION_MAX, or_never, parse_duration, parse_go_duration
-from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
+from shared.core.values.objects import (
+    ANNOTATION_DOMAIN,
+    ObjectRef,
+    get_annotations,
+    get_in,
+    get_text,
+    parse_instant,
+    quote,
+)
 
 _DURATIONS = ("ttl", "ttl-succeeded", "ttl-failed")
 TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")
@@ -214,3 +225,60 @@ def advise_overridden(field: str) -> str:
     if field.startswith("status."):
         return "the field is part of the status, which only its controller can change"
     return "change the field, or remove it with `kubectl ttl hold`"
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedFact:
+    """What one object sets for the objects that refer to it.
+
+    Attributes:
+        source: The object that sets it, without a uid.
+        ttl: The TTL; None if none of its fields is set.
+        problem: Why the TTL cannot be read; empty if it can.
+    """
+
+    source: ObjectRef
+    ttl: Ttl | None = None
+    problem: str = ""
+
+
+def find_ttl_source(obj: Any, ttl: NativeTtl | None) -> ObjectRef | None:
+    """The object from which `obj` may inherit a TTL; None if its kind inherits no TTL, or if it refers to no object.
+
+    A reference without a kind or a group means the first kind of the rule. If a reference names a kind that the rule
+    does not know, or has another shape, the identity cannot be read: it is unknown what the object inherits.
+    """
+    if ttl is None or ttl.inherited is None:
+        return None
+    named = get_in(obj, ttl.inherited.ref)
+    if named is None:
+        return None
+    first, given = ttl.inherited.kinds[0], named if isinstance(named, Mapping) else {}
+    group = _part(given, "apiGroup", first.group)
+    kind = _part(given, "kind", first.kind)
+    known = ttl.inherited.find_kind(group, kind)
+    namespace = "" if known and known.scope == "Cluster" else get_text(obj, "metadata.namespace")
+    version = known.api_versions[0] if known else f"{group}/"
+    return ObjectRef(version, kind, namespace, get_text(given, "name"), "")
+
+
+def _part(given: Mapping[str, Any], name: str, default: str) -> str:
+    """A part of a reference: the default if the part is absent, and empty if the part is not a text."""
+    return default if given.get(name) is None else get_text(given, name)
+
+
+def read_ttl_of_source(source: ObjectRef, obj: Any, ttl: NativeTtl) -> InheritedFact:
+    """Read what an object sets for the objects that refer to it, by the kind rule of those objects.
+
+    Args:
+        source: The identity of the object, as they refer to it.
+        obj: The object.
+        ttl: The rule of their kind.
+    """
+    try:
+        found = read_fields(obj, ttl, ttl.inherited.fields if ttl.inherited else ())
+    except InvalidTtlError as error:
+        return InheritedFact(source, problem=f"{source}: {error}")
+    if found is None:
+        return InheritedFact(source)
+    return InheritedFact(source, Ttl(f"{found.source} of {source}", after=found.after, origin="inherited"))

@@ -8,8 +8,7 @@ from shared.core.decision.decide import Context, Reason, decide, may_expire
 from shared.core.decision.facts import NOTHING_KNOWN
 from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY
-from shared.core.ttl.inherited import InheritedFact, find_ttl_source, read_ttl_of_source
-from shared.core.ttl.ttl import Ttl
+from shared.core.ttl.ttl import InheritedFact, Ttl, find_ttl_source, read_ttl_of_source
 from shared.core.values.objects import ObjectRef
 from tests.builders import (
     JOB,
