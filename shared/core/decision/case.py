@@ -7,7 +7,7 @@ from shared.core.decision.facts import Context, Reason
 from shared.core.decision.finish import Finish
 from shared.core.decision.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.kinds.rule import KindRule
-from shared.core.policy.due import Due
+from shared.core.policy.ruling import Due
 from shared.core.ttl.ttl import InheritedFact, InvalidTtlError, Ttl, find_ttl, find_ttl_source
 from shared.core.values.objects import get_in
 

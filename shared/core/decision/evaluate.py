@@ -23,10 +23,18 @@ from shared.core.decision.finish import Finish, finish_of
 from shared.core.decision.missing import MISSING, Fact
 from shared.core.decision.ranks import is_kept
 from shared.core.kinds.rule import KindRule
-from shared.core.policy.due import Due, find_due
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.ruling import ALWAYS, NO_RULING, RuleTtl, Ruling, UnreadableRuleError, apply_rules
+from shared.core.policy.ruling import (
+    ALWAYS,
+    NO_RULING,
+    Due,
+    RuleTtl,
+    Ruling,
+    UnreadableRuleError,
+    apply_rules,
+    find_due,
+)
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl_source, is_left_to_controller, native_ttl
 from shared.core.values.objects import get_annotations, get_controller, get_text
 
