@@ -9,9 +9,9 @@ from typing import Any
 
 from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.archiving import ArchiveFact
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.document import Document, Record, SignatureError
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.archive.layout import ArchiveKey, parse_key, unquote_part
 from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.kinds.rule import KindRule

@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from shared.adapters.archive.probe import ProbeResult
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document, Record, canonical
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.archive.layout import LAYOUT, ArchiveKey
 from shared.core.values.objects import get_text
 from shared.errors import AbsentDocumentError, TtlError

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from shared.adapters.clock import SystemClock
-from shared.core.archive.cluster import ArchiveCluster
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
 from shared.evaluation.cluster_id import ClusterIdentity

@@ -23,7 +23,7 @@ from shared.adapters.kubernetes.discovery import resource_path
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.core.archive.cluster import ArchiveCluster
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import format_instant, get_text

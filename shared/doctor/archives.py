@@ -17,9 +17,9 @@ from shared.adapters.archive.probe import ProbeResult
 from shared.adapters.archive.webhook import WebhookArchive
 from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX
-from shared.core.archive.cluster import HOME_OF_ID
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import digest_of
+from shared.core.archive.identity import HOME_OF_ID
 from shared.core.archive.layout import ArchiveKey, prefix_of
 from shared.core.decision.finish import finish_of
 from shared.core.decision.reasons import Reason

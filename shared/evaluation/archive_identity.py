@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol, cast
 
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document
-from shared.core.archive.identity import KnownArchive, Marker, describe_mismatch
+from shared.core.archive.identity import ArchiveCluster, KnownArchive, Marker, describe_mismatch
 from shared.core.archive.layout import ArchiveKey
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import OtherArchiveError, TtlError

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from shared.core.archive.cluster import HOME_OF_ID, ArchiveCluster, check_cluster_id
+from shared.core.archive.identity import HOME_OF_ID, ArchiveCluster, check_cluster_id
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.namespaces import Namespaces
 from shared.ports import Cluster

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document
-from shared.core.archive.identity import KnownArchive, Marker
+from shared.core.archive.identity import ArchiveCluster, KnownArchive, Marker
 from shared.core.archive.layout import ArchiveKey
 from shared.core.policy.archives import ArchiveDestination
 

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document
-from shared.core.archive.identity import MARKER, Marker
+from shared.core.archive.identity import MARKER, ArchiveCluster, Marker
 from shared.core.archive.layout import LOG_SUFFIX, SUFFIX, ArchiveKey, is_log, parse_key, unquote_part
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import AbsentDocumentError, DamagedDocumentError, ForbiddenError, PermanentError, TryLaterError

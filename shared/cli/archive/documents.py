@@ -12,8 +12,8 @@ import yaml
 from shared.cli.archive.source import ArchiveSource
 from shared.cli.output.messages import inform
 from shared.cli.output.plural import plural
-from shared.core.archive.cluster import SourceCluster
 from shared.core.archive.document import Document, Record
+from shared.core.archive.identity import SourceCluster
 from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import describe_rivals, find_damage
 from shared.core.values.objects import format_instant, get_text, list_mappings, printable, ref_of

@@ -25,7 +25,7 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected
 from shared.cli.output.messages import inform
-from shared.core.archive.cluster import ArchiveCluster, parse_cluster_part
+from shared.core.archive.identity import ArchiveCluster, parse_cluster_part
 from shared.core.archive.layout import prefix_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.archives import ArchiveDestination

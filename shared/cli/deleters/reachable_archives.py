@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from shared.adapters.clock import SystemClock
 from shared.bootstrap.archives import OpenedArchives
 from shared.cli.deleters.in_force import InForce, PolicyInForce
-from shared.core.archive.cluster import ArchiveCluster
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
 from shared.evaluation.archive_identity import IdentifiedArchives

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import canonical, digest_of, without_secret_data
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.archive.layout import ArchiveKey
 from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule

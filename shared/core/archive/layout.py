@@ -7,7 +7,7 @@ Every part comes from the object itself, so that a process that has just read an
 this version of it is stored, without an index. The keys are the index: a LIST of a prefix finds the objects of a
 cluster, of a namespace, of a kind, of a day, or of a name, without reading any of them.
 
-- CLUSTER is the name of the cluster, with the first digits of its id: see `shared.core.archive.cluster`.
+- CLUSTER is the name of the cluster, with the first digits of its id: see `shared.core.archive.identity`.
 - NAMESPACE is `_` for cluster-scoped objects. GROUP and its dot are left out for the core group.
 - DATE is the day of the finish in UTC, or of the creation if the finish time is unknown.
 - DIGEST is the SHA-256 of the canonical JSON of the object, in hexadecimal digits.

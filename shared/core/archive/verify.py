@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shared.core.archive.cluster import parse_cluster_part
 from shared.core.archive.document import Document
+from shared.core.archive.identity import parse_cluster_part
 from shared.core.archive.layout import ArchiveKey
 from shared.core.values.jsontext import JsonLimitError
 from shared.core.values.objects import get_text, ref_of

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from shared.core.archive.cluster import is_former_part
 from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.document import Document, Record, canonical, digest_of, without_secret_data
+from shared.core.archive.identity import is_former_part
 from shared.core.archive.layout import ArchiveKey, container_of, log_path, parse_key, parse_log_path, prefix_of
 from shared.core.archive.verify import find_damage
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from shared.core.archive.archiving import Archiving
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.copies import ArchiveCopy, copy_of
 from shared.core.archive.document import Document, Record
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination

@@ -8,8 +8,8 @@ import pytest
 
 from shared.cli.archive import restore
 from shared.cli.archive.source import ArchiveSource
-from shared.core.archive.cluster import ArchiveCluster
 from shared.core.archive.document import Document, Record, canonical
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import NOW, job, shipped_kinds

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.archive.cluster import ArchiveCluster, SourceCluster, check_cluster_id, parse_cluster_part
+from shared.core.archive.identity import ArchiveCluster, SourceCluster, check_cluster_id, parse_cluster_part
 
 ID = "3f2c1a9b-0d3e-4f5a-8b6c-1d2e3f405162"
 
