@@ -16,7 +16,7 @@ from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.archive.probe import ProbeResult
 from shared.adapters.archive.webhook import WebhookArchive
 from shared.bootstrap.archives import OpenedArchives
-from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX
+from shared.core.archive.copies import CLOCK_DIFFERENCE_MAX
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import digest_of
 from shared.core.archive.identity import HOME_OF_ID

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from shared.core.archive.acknowledgement import find_acknowledged_at
 from shared.core.archive.archiving import ArchiveFact, Archiving
-from shared.core.archive.copies import ArchiveCopy, copy_of
+from shared.core.archive.copies import ArchiveCopy, copy_of, find_acknowledged_at
 from shared.core.archive.gate import find_archiving
 from shared.core.archive.layout import ArchiveKey
 from shared.core.decision.case import Case

@@ -19,7 +19,7 @@ import aiohttp
 
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, event_of, parse_event, parse_message, to_http
 from shared.adapters.http_client import UNCOMPRESSED, read_up_to, refuse_redirects
-from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX
+from shared.core.archive.copies import CLOCK_DIFFERENCE_MAX
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
 from shared.core.values.objects import ObjectRef, format_instant, printable

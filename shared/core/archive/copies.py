@@ -1,7 +1,10 @@
-"""What is stored about one version of an object, and under which key: both come from the object alone."""
+"""What is stored about one version of an object, under which key, and when an archive acknowledged it.
+
+The key comes from the object alone. The grace counts from the acknowledgement, so no clock may shorten it.
+"""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.document import canonical, digest_of, without_secret_data
@@ -9,7 +12,7 @@ from shared.core.archive.identity import ArchiveCluster
 from shared.core.archive.layout import ArchiveKey
 from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
-from shared.core.values.objects import get_text, parse_instant, ref_of
+from shared.core.values.objects import format_instant, get_text, parse_instant, ref_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +74,38 @@ def copy_of(
         digest=digest_of(text),
     )
     return ArchiveCopy(key, text, cluster.id, is_redacted=kept is not obj, finished_at=finished_at)
+
+
+CLOCK_DIFFERENCE_MAX = timedelta(minutes=5)
+"""How far the clock of an archive may differ from the clocks of the API server and of this process."""
+
+
+def find_acknowledged_at(
+    stored_at: datetime,
+    *,
+    now: datetime,
+    archived_at: datetime | None = None,
+    finished_at: datetime | None = None,
+) -> datetime:
+    """Return the latest of the known instants: a clock that is behind, or was set back, does not end a grace early.
+
+    A clock that is far ahead would keep the object silently, for as long as it is ahead. So its instant does not count.
+
+    Args:
+        stored_at: When the archive accepted the document, by the clock of the archive.
+        now: The present, by the clock of this process.
+        archived_at: When the archiver wrote the document, by its record; None for a foreign archiver.
+        finished_at: When the object finished, for a foreign archiver; None if that is unknown.
+
+    Raises:
+        ValueError: The instant of the archive or of the record is more than `CLOCK_DIFFERENCE_MAX` ahead.
+    """
+    for what, at in (("the time in the archive", stored_at), ("archivedAt", archived_at)):
+        if at is not None and at - now > CLOCK_DIFFERENCE_MAX:
+            minutes = CLOCK_DIFFERENCE_MAX // timedelta(minutes=1)
+            raise ValueError(
+                f"{what}: expected an instant until now ({format_instant(now)}) or up to {minutes} minutes later, "
+                f"got {format_instant(at)}; correct the clock of the archive or that of this process: then it "
+                "counts, or the object is archived again"
+            )
+    return max(at for at in (stored_at, archived_at, finished_at) if at is not None)

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX, find_acknowledged_at
 from shared.core.archive.archiving import Archiving
-from shared.core.archive.copies import ArchiveCopy
+from shared.core.archive.copies import CLOCK_DIFFERENCE_MAX, ArchiveCopy, find_acknowledged_at
 from shared.core.archive.document import Record
 from shared.core.archive.layout import ArchiveKey
 from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, UnsignedDocumentError

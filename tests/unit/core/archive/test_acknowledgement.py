@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.archive.acknowledgement import CLOCK_DIFFERENCE_MAX, find_acknowledged_at
+from shared.core.archive.copies import CLOCK_DIFFERENCE_MAX, find_acknowledged_at
 from tests.builders import LONG_AGO, NOW, ago, later
 
 SECOND = timedelta(seconds=1)
