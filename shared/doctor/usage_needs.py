@@ -13,7 +13,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.policy.policy import Policy
 from shared.core.policy.unused import USAGE_KINDS
 from shared.core.ttl.durations import format_duration
-from shared.core.usage.collected_namespaces import collected_by
+from shared.core.usage.passes import collected_by
 from shared.core.values.objects import get_in, get_text
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.core.references.target_names import TargetNames
-from shared.core.usage import collected_namespaces, decide_unused
+from shared.core.usage import decide_unused, passes
 from shared.core.usage.decide_unused import UnusedFacts
 from shared.core.usage.passes import Observation, Pass
 from shared.core.values.objects import ANNOTATION_DOMAIN
@@ -121,7 +121,7 @@ USAGE_MUTANTS: Mapping[str, UsageMutant] = {
     "ttl-ignored": _mutant("ttl", patches=[(decide_unused, "add", lambda at, ttl: at)]),
     "changes-ignored": _mutant("ttl", patches=[(decide_unused, "is_changed_since_mark", lambda obj: False)]),
     "opt-out-ignored": _mutant(
-        "opted-out", patches=[(one, "is_opted_in", _is_wanted) for one in (decide_unused, collected_namespaces)]
+        "opted-out", patches=[(one, "is_opted_in", _is_wanted) for one in (decide_unused, passes)]
     ),
     "archive-ignored": _mutant(
         "archived",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from shared.core.references.reference import TargetKind
-from shared.core.usage.collected_namespaces import collected_by
+from shared.core.usage.passes import collected_by
 from shared.core.values.objects import get_in, parse_instant, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.turns import Turns

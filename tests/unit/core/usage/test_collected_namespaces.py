@@ -4,7 +4,7 @@ import pytest
 
 from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY
-from shared.core.usage.collected_namespaces import collected_by
+from shared.core.usage.passes import collected_by
 from tests.builders import namespace
 from tests.usage import unused_policy
 
