@@ -18,7 +18,7 @@ from shared.safeguards.state_schema import HOME
 
 if TYPE_CHECKING:
     from shared.adapters.telemetry.metrics import Metrics
-    from shared.core.references.carriers import Carriers
+    from shared.core.references.carrier import Carriers
 
 
 class Policies(Protocol):

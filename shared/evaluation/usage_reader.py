@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.core.references.carriers import Carriers
+from shared.core.references.carrier import Carriers
 from shared.core.references.reading import ReferenceReader
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex

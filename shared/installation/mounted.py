@@ -12,7 +12,7 @@ from shared.adapters.config.settings import Settings, read_settings
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.references.carriers import Carriers
+from shared.core.references.carrier import Carriers
 from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, Obj, environment_of, name_of, volume_at

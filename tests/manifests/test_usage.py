@@ -9,7 +9,7 @@ import yaml
 from shared.adapters.config.carrier_files import read_carriers
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import TICK
-from shared.core.references.carriers import Carriers
+from shared.core.references.carrier import Carriers
 from shared.core.values.objects import ANNOUNCED_LABEL
 from shared.installation.usage_guard import usage_guards
 from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE

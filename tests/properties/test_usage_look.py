@@ -7,8 +7,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.core.references.carrier import TYPED
-from shared.core.references.carriers import Carriers
+from shared.core.references.carrier import TYPED, Carriers
 from shared.core.references.reference import BOTH
 from shared.core.values.objects import ObjectRef, get_text
 from shared.errors import ForbiddenError, TryLaterError, TtlError

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import shared
 from shared.adapters.config.yaml_file import FileError, read_model
-from shared.core.references.carrier import Carrier
-from shared.core.references.carriers import Carriers
+from shared.core.references.carrier import Carrier, Carriers
 
 CARRIERS = Path(shared.__file__ or "").parent / "references"
 

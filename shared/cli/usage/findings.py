@@ -14,7 +14,7 @@ from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
-from shared.core.references.carriers import Carriers
+from shared.core.references.carrier import Carriers
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.references.target_names import names_of
 from shared.core.usage.decide_unused import UnusedContext, UnusedDecision, decide_unused

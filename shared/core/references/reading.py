@@ -9,8 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from shared.core.references.carrier import Carrier, ReferenceField
-from shared.core.references.carriers import Carriers
+from shared.core.references.carrier import Carrier, Carriers, ReferenceField
 from shared.core.references.field_tree import FieldNode, plant
 from shared.core.references.field_values import Keys, Origin, read_default, read_field
 from shared.core.references.mentions import find_mentions, list_texts
