@@ -6,8 +6,7 @@ from typing import Any
 
 from shared.core.references.carrier import TYPED, ReferenceField
 from shared.core.references.paths import Many, format_path, parse_path
-from shared.core.references.reference import ANY, BOTH, Reference, TargetKind, as_pattern
-from shared.core.references.selectors import Selector, read_selector
+from shared.core.references.reference import ANY, BOTH, Reference, Selector, TargetKind, as_pattern, read_selector
 from shared.core.values.objects import ObjectRef, quote
 
 Keys = tuple[str | int, ...]

@@ -16,8 +16,15 @@ from functools import lru_cache
 from typing import Any
 
 from shared.core.references.field_values import Keys, Origin
-from shared.core.references.reference import ANY, BOTH, OBJECT_NAME_CHARACTERS_MAX, Reference, TargetKind, as_pattern
-from shared.core.references.selectors import read_selector
+from shared.core.references.reference import (
+    ANY,
+    BOTH,
+    OBJECT_NAME_CHARACTERS_MAX,
+    Reference,
+    TargetKind,
+    as_pattern,
+    read_selector,
+)
 from shared.core.references.sidecars import read_sidecar
 
 _NAMING = re.compile(r"(?:secret|configmap)(?:key)?(?:ref|name|selector|targetref)?s?$")

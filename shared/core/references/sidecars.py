@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.core.references.field_values import Keys, Origin
-from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
-from shared.core.references.selectors import read_selector
+from shared.core.references.reference import ANY, BOTH, Reference, TargetKind, read_selector
 from shared.core.references.variables import Variables, text_of, variables_of
 
 _IMAGE = re.compile(r"(?:^|[/-])k8s-sidecar(?:[:@]|$)")

@@ -3,7 +3,7 @@
 Mutants that these tests were tried with; each makes at least one test fail:
 - reference.py: `fits` without the check of the length, or from the start of the text each time; `as_pattern` without
   one of the templates; `names` without the kind, the namespace or the selector
-- selectors.py: each operator replaced by another one; an unreadable requirement that never holds
+- selectors: each operator replaced by another one; an unreadable requirement that never holds
 - reference_index.py: broad references left out; problems first; only one reference for each object
 """
 
@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.core.references.reference import Reference, TargetKind, as_pattern, fits
+from shared.core.references.reference import Reference, TargetKind, as_pattern, fits, read_selector
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, ReferenceIndex
-from shared.core.references.selectors import read_selector
 from shared.core.values.objects import ObjectRef
 
 POD = ObjectRef("v1", "Pod", "ci", "web", "")

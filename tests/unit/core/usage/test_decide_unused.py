@@ -24,8 +24,7 @@ import pytest
 
 from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
-from shared.core.references.reference import ANY
-from shared.core.references.selectors import Requires, Selector
+from shared.core.references.reference import ANY, Requires, Selector
 from shared.core.usage.decide_unused import (
     DeleteUnused,
     Keep,
