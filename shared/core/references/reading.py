@@ -15,8 +15,7 @@ from shared.core.references.field_values import Keys, Origin, read_default, read
 from shared.core.references.mentions import find_mentions, list_texts
 from shared.core.references.object_limits import ObjectLimits
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
-from shared.core.references.shapes import find_by_shape
-from shared.core.references.sidecars import read_sidecar
+from shared.core.references.shapes import find_by_shape, read_sidecar
 from shared.core.references.target_names import TargetNames
 from shared.core.values.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
 

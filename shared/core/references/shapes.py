@@ -1,4 +1,4 @@
-"""Find references without a literal name by the shape of fields, in an object of any kind.
+"""Find references without a literal name by the shape of fields, in an object of any kind, and in a k8s-sidecar.
 
 A literal name is found as a mention, see `mentions`. The search finds names that are templates, and label selectors:
 
@@ -8,10 +8,16 @@ A literal name is found as a mention, see `mentions`. The search finds names tha
   `kinds: [v1/Secret]` beside a selector or a namespace is the same
 - a mapping that has a name and a key, and no other field: it selects a key of a Secret or of a ConfigMap
 - a mapping with `env`, which is a k8s-sidecar container: it selects by a label, see `sidecars`
+
+kiwigrid/k8s-sidecar `src/sidecar.py`: `LABEL` is the key, `LABEL_VALUE` the value, and any value counts without it.
+`RESOURCE` is `configmap`, `secret` or `both`. `NAMESPACE` is a list with commas, or `ALL`. The charts of Grafana and
+Jenkins run it. A mirror may rename the image, so a container with both required variables counts, too.
+
+A variable whose value is not in the container, such as one with `valueFrom`, may have any value.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -25,7 +31,7 @@ from shared.core.references.reference import (
     as_pattern,
     read_selector,
 )
-from shared.core.references.sidecars import read_sidecar
+from shared.core.references.variables import Variables, text_of, variables_of
 
 _NAMING = re.compile(r"(?:secret|configmap)(?:key)?(?:ref|name|selector|targetref)?s?$")
 _NAME = re.compile(r"[a-z0-9*][-a-z0-9.*]*")
@@ -260,3 +266,53 @@ def _refer(origin: Origin, kinds: tuple[TargetKind, ...], namespace: str, name: 
         yield from (origin.refer(kind, place, pattern, keys) for kind in kinds)
     else:
         yield from origin.unreadable(kinds, keys, name, crosses=ANY in place)
+
+
+_IMAGE = re.compile(r"(?:^|[/-])k8s-sidecar(?:[:@]|$)")
+_REQUIRED = ("LABEL", "FOLDER")
+_KINDS = {"configmap": (TargetKind.CONFIG_MAP,), "secret": (TargetKind.SECRET,)}
+_NAMESPACE = re.compile(r"[a-z0-9][-a-z0-9]*")
+
+
+def read_sidecar(origin: Origin, container: Any, keys: Keys) -> Iterator[Reference]:
+    """The references by the label that a container selects by, if it is a k8s-sidecar. Total.
+
+    Args:
+        origin: The object that has the container.
+        container: The container.
+        keys: Where it is.
+    """
+    if not isinstance(container, dict):
+        yield from origin.unreadable(BOTH, keys, container, crosses=False)
+        return
+    variables, has_more = variables_of(container), bool(container.get("envFrom"))
+    if not _has_required(variables) and not _IMAGE.search(text_of(container.get("image"))):
+        return
+    values = Variables(variables, origin.home).values
+    if "LABEL" not in values and not has_more:  # it ends at once
+        return
+    unset = None if has_more else ""
+    selector = read_selector(_as_selector(values.get("LABEL", unset), values.get("LABEL_VALUE", unset)))
+    kinds = _KINDS.get(values.get("RESOURCE", None if has_more else "configmap") or "", BOTH)
+    at = (*keys, "env" if "LABEL" in values else "envFrom")
+    for place in _read_places(values.get("NAMESPACE", None if has_more else origin.home)):
+        if selector.requirements:
+            yield from (origin.refer(kind, place, ANY, at, selector) for kind in kinds)
+        else:
+            yield from origin.unreadable_in(place, kinds, at, values.get("LABEL"), expected="the label in LABEL")
+
+
+def _has_required(variables: Sequence[Mapping[str, Any]]) -> bool:
+    return all(any(one.get("name") == name for one in variables) for name in _REQUIRED)
+
+
+def _as_selector(key: str | None, value: str | None) -> Any:
+    if key and value:
+        return {"matchLabels": {key: value}}
+    return {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+
+
+def _read_places(text: str | None) -> tuple[str, ...]:
+    """The namespaces of a list with commas; any if one of them is unknown, or `ALL`."""
+    places = tuple(dict.fromkeys(one.strip() for one in (text or ANY).split(",")))
+    return places if all(map(_NAMESPACE.fullmatch, places)) else (ANY,)
