@@ -1,4 +1,4 @@
-"""Read all references to Secrets and ConfigMaps from an object of any kind.
+"""Read all references to Secrets and ConfigMaps from an object of any kind, and limit what is kept of them.
 
 Total: no JSON raises an error. If a field cannot be read that the carrier rule of the kind names, the result has a
 reference with a problem to every object that the field may name: whether these are used is unknown.
@@ -13,11 +13,10 @@ from shared.core.references.carrier import Carrier, Carriers, ReferenceField
 from shared.core.references.field_tree import FieldNode, plant
 from shared.core.references.field_values import Keys, Origin, read_default, read_field
 from shared.core.references.mentions import find_mentions, list_texts
-from shared.core.references.object_limits import ObjectLimits
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import find_by_shape, read_sidecar
 from shared.core.references.target_names import TargetNames
-from shared.core.values.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
+from shared.core.values.objects import ANNOUNCED_LABEL, ObjectRef, get_in, get_text, list_mappings, ref_of
 
 _NAME = "azure-storage-account-{}-secret"
 _ACCOUNTS = ("storageaccount", "storageaccountname")
@@ -215,3 +214,63 @@ def _unreadable(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iter
     """References to all objects that the fields below a value may name, which has another shape than expected."""
     for reference in origin.unreadable(tuple(node.kinds), keys, value, crosses=node.crosses):
         yield None, reference
+
+
+TEMPLATES_OF_ONE_MAX = 100
+"""The most names with templates, and label selectors, that are read from one object. More make the answer unknown."""
+
+REFERENCES_OF_OBJECT_MAX = 1_000
+"""The references of one object after which only one to each further Secret or ConfigMap is kept: one shows its use."""
+
+
+class ObjectLimits:
+    """What was kept of the references of one object.
+
+    Args:
+        source: The object.
+    """
+
+    def __init__(self, source: ObjectRef) -> None:
+        self._source = source
+        self._seen: set[Any] = set()
+        self._targets: set[tuple[str, str, str]] = set()
+        self._exact = self._broad = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether only the first reference to each further object is kept."""
+        return self._exact >= REFERENCES_OF_OBJECT_MAX
+
+    def take(self, one: Reference) -> Reference | None:
+        """Return what is kept of a reference: itself, None, or one by which it is unknown what it may name."""
+        if one.is_exact:
+            return self._take_exact(one)
+        key = (one.kind, one.namespace, one.name, one.selector, bool(one.problem))
+        if key in self._seen:
+            return None
+        self._broad += 1
+        if self._broad > TEMPLATES_OF_ONE_MAX:
+            return self._overflow(one)
+        self._seen.add(key)
+        return one
+
+    def _take_exact(self, one: Reference) -> Reference | None:
+        target = (one.kind, one.namespace, one.name)
+        key = (*target, one.path)
+        if key in self._seen or (self.is_full and target in self._targets):
+            return None
+        self._seen.add(key)
+        self._targets.add(target)
+        self._exact += 1
+        return one
+
+    def _overflow(self, one: Reference) -> Reference | None:
+        """Return once for each kind and namespace that it is unknown which of their objects are used."""
+        home = self._source.namespace
+        place = one.namespace if ANY not in one.namespace else ANY if one.is_field or not home else home
+        key = (one.kind, place, "")
+        if key in self._seen:
+            return None
+        self._seen.add(key)
+        problem = f"expected at most {TEMPLATES_OF_ONE_MAX} templates and selectors in one object, got more"
+        return Reference(one.kind, place, ANY, one.path, self._source, problem=problem)

@@ -14,7 +14,7 @@ import tracemalloc
 import pytest
 
 from shared.core.references.mentions import NAMESPACES_BESIDE_MAX, TEXTS_OF_ONE_MAX
-from shared.core.references.object_limits import REFERENCES_OF_OBJECT_MAX
+from shared.core.references.reading import REFERENCES_OF_OBJECT_MAX
 from shared.core.references.reference import BOTH
 from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, ReferenceIndex
 from shared.core.references.target_names import name_targets

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from shared.core.references.carrier import Carrier
-from shared.core.references.object_limits import TEMPLATES_OF_ONE_MAX
+from shared.core.references.reading import TEMPLATES_OF_ONE_MAX
 from shared.core.references.reference import TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import name_targets, names_of

@@ -12,7 +12,7 @@ Mutants that these tests were tried with; each makes at least one test fail:
 
 import pytest
 
-from shared.core.references.object_limits import TEMPLATES_OF_ONE_MAX
+from shared.core.references.reading import TEMPLATES_OF_ONE_MAX
 from shared.core.references.reference_index import TEMPLATES_OF_NAMESPACE_MAX, ReferenceIndex
 from tests.references import carrying, names, problems, read
 
