@@ -1,11 +1,13 @@
 """The safeguards that every due object has to pass before its DELETE: brake, breaker, recreation check, budget.
 
-A safeguard can only deny or delay a deletion. It never makes an object due.
+A safeguard can only deny or delay a deletion. It never makes an object due. docs/reference/reasons.md is made from
+`Safeguard`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
@@ -15,10 +17,46 @@ from shared.core.values.objects import ObjectRef, get_controller, ref_of
 from shared.errors import PermanentError
 from shared.safeguards.breaker import Breaker, CountObjects, KeptNames
 from shared.safeguards.budget import Budget
-from shared.safeguards.reasons import Safeguard
 from shared.safeguards.recreation import Recreations, may_recur, name_of
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import NAME, StateContents, Trip
+
+
+class Safeguard(StrEnum):
+    """Why a safeguard does not let a due object be deleted now; used beside `Reason`, in the same places."""
+
+    STOPPED = "stopped"
+    """A person stopped all deletions with `kubectl ttl stop`.
+
+    To start them again, run `kubectl ttl start`.
+    """
+    STOP_UNREAD = "stop-unread"
+    """The process cannot read ConfigMap `ttl-after-finished-state`, so it is unknown whether deletions are stopped.
+
+    Allow `get` on this ConfigMap to the process. The log line names the error of the API server.
+    """
+    BUDGET = "budget"
+    """The budget is exhausted. The object gets a slot and a timer. If the deletion backlog exceeds two sweep intervals,
+    the object is left to a later sweep.
+
+    Wait, or raise `budget` in the policy.
+    """
+    BREAKER_OPEN = "breaker-open"
+    """The breaker is open, because too many deletions, or too large a share of one kind, were due within its window.
+
+    See what is due with `kubectl ttl plan`, then run `kubectl ttl release --breaker`.
+    """
+    BREAKER_UNREAD = "breaker-unread"
+    """The objects of the kind cannot be counted, so the breaker cannot check its limit by share.
+
+    Allow `list` on the kind. The log line names the error of the API server.
+    """
+    RECREATE_LOOP = "recreate-loop"
+    """A controller recreates the object under the same name after each deletion. It is kept until the window ends.
+
+    Correct the controller that the Event `RecreateLoop` names, or set `recreation` in the policy.
+    """
+
 
 MAYBE_DELETED_MAX = 10_000
 """Objects that are remembered because their DELETE had no answer; a forgotten object is counted again."""

@@ -52,8 +52,7 @@ from shared.evaluation.served import find_served
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, EventReason, HandlingReason, Refusal, Report, Snapshot, Telemetry, Verdict
 from shared.safeguards.pace import Pace
-from shared.safeguards.reasons import Safeguard
-from shared.safeguards.safeguards import Delayed, Denied, Safeguards
+from shared.safeguards.safeguards import Delayed, Denied, Safeguard, Safeguards
 from shared.usecases.counted_writes import (
     REFUSALS_MAX,
     UnchangedError,

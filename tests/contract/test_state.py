@@ -19,8 +19,7 @@ from shared.cli.deleters.brakes import shared_state
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.ports import EventReason
 from shared.safeguards.breaker import release_breaker
-from shared.safeguards.reasons import Safeguard
-from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.safeguards import Safeguard, Safeguards
 from shared.safeguards.shared_state import CACHED_SECONDS, Runtime
 from shared.safeguards.state_schema import NAME, Trip, parse_state, with_loop, with_trip
 from tests.builders import JOB, NOW, ROOT, not_none

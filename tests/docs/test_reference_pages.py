@@ -7,7 +7,7 @@ import pytest
 from shared.core.decision.facts import Reason
 from shared.core.usage.reasons import UnusedReason
 from shared.ports import EventReason, HandlingReason, Verdict
-from shared.safeguards.reasons import Safeguard
+from shared.safeguards.safeguards import Safeguard
 from tests.builders import ROOT
 from tests.docs.problems import expect_none, place
 from tests.reference.pages import FOLDER

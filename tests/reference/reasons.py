@@ -5,7 +5,7 @@ from shared.core.decision.appliers import APPLIERS
 from shared.core.decision.dispatchers import DISPATCHERS
 from shared.core.decision.facts import Reason
 from shared.ports import HandlingReason, Verdict
-from shared.safeguards.reasons import Safeguard
+from shared.safeguards.safeguards import Safeguard
 from tests.reference.texts import code, fill, members, table
 
 

@@ -18,8 +18,8 @@ from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed
 from shared.installation.leader import Leader
 from shared.installation.place import Place
-from shared.safeguards.reasons import Safeguard
 from shared.safeguards.recreation import name_of
+from shared.safeguards.safeguards import Safeguard
 from shared.safeguards.state_schema import BrakeStop, Trip
 
 _NAMES_SHOWN = 5

@@ -22,7 +22,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.installation.guard_status import read_guard
-from shared.safeguards.reasons import Safeguard
+from shared.safeguards.safeguards import Safeguard
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster

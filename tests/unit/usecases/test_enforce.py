@@ -18,8 +18,7 @@ from shared.core.values.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import DECIDED_SECONDS, Evaluator
 from shared.messages import ObjectDeleted, ObjectStopped, Purpose, Timer, TimersSet
-from shared.safeguards.reasons import Safeguard
-from shared.safeguards.safeguards import Denied, Safeguards
+from shared.safeguards.safeguards import Denied, Safeguard, Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.enforce import ENFORCEMENT
 from shared.usecases.expire import DELETION
