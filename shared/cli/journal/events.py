@@ -58,7 +58,7 @@ async def find_entries(
     Raises:
         TtlError: The Events cannot be listed.
     """
-    from shared.adapters.kubernetes.journal_list import list_journal  # noqa: PLC0415 - loads the client
+    from shared.adapters.kubernetes.journal_reading import list_journal  # noqa: PLC0415 - loads the client
 
     named, counted = _Newest(most), _Newest(most)
     async for one in list_journal(cluster, namespace):
