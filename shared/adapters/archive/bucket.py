@@ -1,9 +1,17 @@
-"""A store in a bucket of S3, Google Cloud Storage or Azure."""
+"""A store in a bucket of S3, Google Cloud Storage or Azure.
+
+obstore answers a coroutine from a thread of its own, which then still has Python objects to drop. If the interpreter is
+finalizing by then, the thread ends the process with SIGABRT: one command in five, after all its work was done. See
+PyO3/pyo3-async-runtimes#40.
+"""
 
 from __future__ import annotations  # obstore has the types of its dictionaries for type checkers only
 
 import asyncio
+import atexit
+import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import obstore
@@ -11,7 +19,6 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from shared.adapters.archive.bucket_errors import BUCKET_ERRORS, convert_bucket_error, is_absent
-from shared.adapters.archive.quiet_exit import wait_at_exit
 from shared.adapters.archive.store import PAGE_MAX, whole_second_after
 from shared.core.archive.destination import Destination
 from shared.errors import PermanentError, TryLaterError, TtlError
@@ -199,3 +206,13 @@ async def _next(found: AsyncIterator[_Returned]) -> _Returned | None:
 
 def _file(meta: ObjectMeta) -> StoredFile:
     return StoredFile(meta["path"], whole_second_after(meta["last_modified"]), meta["size"])
+
+
+QUIET_SECONDS = 0.1
+"""How long the end of a process waits for these threads; they need the interpreter for microseconds."""
+
+
+@cache
+def wait_at_exit() -> None:
+    """Wait at the end of this process, while other threads may still use the interpreter."""
+    atexit.register(time.sleep, QUIET_SECONDS)
