@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
-from shared.adapters.archive.probe import ProbeResult
+from shared.adapters.archive.store import ProbeResult
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.identity import ArchiveCluster
 from shared.core.archive.layout import LAYOUT, ArchiveKey

@@ -13,8 +13,7 @@ from shared.adapters.archive.codec import (
     decompress_stream,
     find_size,
 )
-from shared.adapters.archive.probe import ProbeResult, probe_store
-from shared.adapters.archive.store import FileStore
+from shared.adapters.archive.store import FileStore, ProbeResult, probe_store
 from shared.core.archive.document import DOCUMENT_BYTES_MAX, Document, SignatureError
 from shared.core.archive.identity import MARKER, MARKER_BYTES_MAX, Marker
 from shared.core.archive.layout import LAYOUT, ArchiveKey, is_log, parse_key, unquote_part
@@ -248,7 +247,7 @@ class StoreArchive:
             await self._store.delete([_checked(path) for path in paths])
 
     async def probe(self, name: str) -> ProbeResult:
-        """Write, read, list and delete a small file; see `shared.adapters.archive.probe`."""
+        """Write, read, list and delete a small file; see `shared.adapters.archive.store`."""
         return await probe_store(self._store, name)
 
     def _stored(self, key: ArchiveKey, file: StoredFile) -> Stored:

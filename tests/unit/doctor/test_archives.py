@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.archive.open_archive import open_archive
-from shared.adapters.archive.probe import ProbeResult
+from shared.adapters.archive.store import ProbeResult
 from shared.core.archive.identity import KnownArchive, Marker
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
