@@ -1,22 +1,60 @@
-"""The metrics of sweeps, usage, the safeguards, the journal and archives: `Metrics` joins these parts."""
+"""The metrics of sweeps, usage, the safeguards, the journal and archives, and the values of their labels.
+
+`Metrics` joins these parts.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from cachetools import TTLCache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.telemetry.metric_values import FORECAST_WINDOWS, OTHER, WINDOW_SECONDS
+from shared.adapters.events.cloudevents import SOURCED, TICK
 from shared.adapters.telemetry.scraping import run_in_loop
-from shared.core.decision.forecast import Forecast
+from shared.core.decision.forecast import FORECAST_HOURS, Forecast
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
+from shared.core.policy.unused import USAGE_KINDS
 from shared.core.values.objects import ObjectRef
-from shared.messages import ObjectArchived
+from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, Timer, TimersSet
 from shared.ports import EventLevel, JournalResult, Refusal, Report, Telemetry
+
+LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
+"""Buckets: from a deletion at its due time to one that waited for one or two sweeps."""
+
+WAIT_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_200, 3_600)
+"""Buckets: from the next free slot to the end of a long backlog."""
+
+WINDOW_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+"""Buckets: from the pass of a small namespace to one that lists many cluster-scoped objects."""
+
+FORECAST_WINDOWS = (*(f"{hour:02}" for hour in range(FORECAST_HOURS + 1)), "later")
+"""The values of the label `hour`: `00` is now, `01` the first hour. They have two digits, so that they sort as text."""
+
+OTHER = "other"
+"""The value of a label if the real value is not known."""
+
+EVENT_TYPES = {
+    TICK,
+    *SOURCED,
+    *(message.type for message in (Timer, TimersSet, ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep)),
+}
+"""The types of the CloudEvents of this project."""
+
+STATUSES = frozenset(str(status.value) for status in HTTPStatus)
+"""All HTTP statuses."""
+
+
+def labels_of_kinds(kinds: Catalogue) -> Mapping[tuple[str, str], str]:
+    """Return the label of each known kind, by group and kind; Secrets and ConfigMaps are always known."""
+    every = (*USAGE_KINDS.rules, *kinds.rules)
+    return {(rule.group, rule.kind): kinds.label_of(rule.group, rule.kind) for rule in every}
+
 
 _REMEMBERED_MAX = 10_000
 _REMEMBERED_SECONDS = 3_600.0

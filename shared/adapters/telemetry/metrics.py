@@ -21,18 +21,16 @@ from prometheus_client import (
 
 from shared import __version__
 from shared.adapters.telemetry.metric_parts import (
-    ArchiveMetrics,
-    JournalMetrics,
-    SafeguardMetrics,
-    SweepMetrics,
-    UsageMetrics,
-)
-from shared.adapters.telemetry.metric_values import (
     EVENT_TYPES,
     LATENESS_SECONDS,
     OTHER,
     STATUSES,
     WAIT_SECONDS,
+    ArchiveMetrics,
+    JournalMetrics,
+    SafeguardMetrics,
+    SweepMetrics,
+    UsageMetrics,
     labels_of_kinds,
 )
 from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
