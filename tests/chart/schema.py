@@ -5,7 +5,7 @@ from typing import Any, get_args
 from pydantic import SecretStr
 
 from shared.adapters.config.settings import Settings
-from shared.adapters.config.timers_settings import TimersSettings
+from shared.adapters.config.timers_address import TimersSettings
 from tests.chart.kustomizations import GENERATED, component, selectable
 from tests.reference.texts import described, paragraphs
 

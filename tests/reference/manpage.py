@@ -8,7 +8,7 @@ import click
 from shared import __version__
 from shared.adapters.config.otel_settings import OtelSettings
 from shared.adapters.config.settings import Settings
-from shared.adapters.config.timers_settings import TimersSettings
+from shared.adapters.config.timers_address import TimersSettings
 from shared.cli.input.command import EXIT_CODES
 from shared.cli.main import main
 from tests.reference.cli import PROGRAM, walk

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from shared.adapters.config.otel_settings import OtelSettings
 from shared.adapters.config.settings import Settings
-from shared.adapters.config.timers_settings import TimersSettings
+from shared.adapters.config.timers_address import TimersSettings
 from shared.core.ttl.durations import format_duration
 from tests.reference.texts import code, described, fill, paragraphs, table
 

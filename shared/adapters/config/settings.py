@@ -25,7 +25,7 @@ from shared.adapters.config.setting_values import (
     split_words,
     strip_token,
 )
-from shared.adapters.config.timers_settings import TimersSettings
+from shared.adapters.config.timers_address import TimersSettings
 from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
