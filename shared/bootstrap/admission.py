@@ -25,7 +25,7 @@ def build_admission(settings: Settings) -> Callable[[str], Awaitable[None]] | No
     admitted = callers.Callers(settings.callers, audience=audience, keys=callers.Keys(issuer))
     if not isinstance(settings.timers, CloudTasksAddress):
         return admitted.admit
-    from shared.adapters.auth.task_callers import GOOGLE_ISSUER, TaskCallers  # noqa: PLC0415 - only with Cloud Tasks
+    from shared.adapters.auth.callers import GOOGLE_ISSUER, TaskCallers  # noqa: PLC0415 - only with Cloud Tasks
 
     google = callers.Keys(callers.Issuer(GOOGLE_ISSUER))
     tasks = callers.Callers((settings.tasks_account,), audience=audience, keys=google, claim="email")

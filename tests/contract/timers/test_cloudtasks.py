@@ -14,8 +14,7 @@ import grpc
 import pytest
 from google.cloud import tasks_v2
 
-from shared.adapters.auth.callers import Callers, Issuer, Keys
-from shared.adapters.auth.task_callers import TaskCallers
+from shared.adapters.auth.callers import Callers, Issuer, Keys, TaskCallers
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of, to_http
 from shared.adapters.timers.cloudtasks.engine import AHEAD_MAX, CloudTasksTimers
