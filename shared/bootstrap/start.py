@@ -15,9 +15,8 @@ from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.bootstrap.admission import build_admission
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.exports import start_exports
+from shared.bootstrap.exports import serve_metrics, start_exports
 from shared.bootstrap.garbage import collect_rarely
-from shared.bootstrap.metrics_server import serve_metrics
 from shared.bootstrap.process import Process
 from shared.errors import TtlError
 

@@ -24,8 +24,7 @@ from shared.adapters.timers.sqlite.file import TimerFile
 from shared.adapters.timers.sqlite.lock import OwnedError
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig, read_config
-from shared.bootstrap.exports import start_exports
-from shared.bootstrap.metrics_server import serve_metrics
+from shared.bootstrap.exports import serve_metrics, start_exports
 from shared.bootstrap.process import Process
 from shared.cli.deleters.brakes import find_stop
 from shared.cli.deleters.in_force import PolicyInForce

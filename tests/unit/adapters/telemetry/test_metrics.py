@@ -16,7 +16,7 @@ from shared.adapters.telemetry.metrics import Metrics
 from shared.adapters.telemetry.scraping import SCRAPES_MAX
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.metrics_server import serve_metrics
+from shared.bootstrap.exports import serve_metrics
 from shared.core.decision.decide import Reason
 from shared.core.decision.forecast import Forecast
 from shared.core.values.objects import ObjectRef
