@@ -1,4 +1,4 @@
-"""Give each function's file its process, and end that process."""
+"""Give each function's file its process, check its callers, and end that process."""
 
 import asyncio
 import atexit
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from shared.adapters.config.log_form import log_form
-from shared.adapters.config.settings import read_settings
+from shared.adapters.config.settings import Settings, SettingsError, read_settings
+from shared.adapters.config.timers_address import CloudTasksAddress
 from shared.adapters.telemetry.log_lines import configure_logging, is_json
-from shared.bootstrap.admission import build_admission
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.exports import serve_metrics, start_exports
@@ -113,3 +113,29 @@ def _end_with_engine(process: Process) -> None:
 
 _tasks: list[asyncio.Task[None]] = []
 """References to running tasks, because the event loop keeps only weak references."""
+
+
+def build_admission(settings: Settings) -> Callable[[str], Awaitable[None]] | None:
+    """Make the check of a request's Authorization header; None if every caller is admitted.
+
+    Raises:
+        SettingsError: The settings of the callers are incomplete.
+    """
+    if not settings.callers and (settings.callers_audience or settings.callers_issuer):
+        raise SettingsError("TTL_CALLERS: expected the subjects that may call, got none")
+    if not settings.callers:
+        return None
+    if not settings.callers_audience:
+        raise SettingsError("TTL_CALLERS_AUDIENCE: expected the audience of the callers' tokens, got none")
+    from shared.adapters.auth import callers  # noqa: PLC0415 - loads cryptography, which only this check needs
+
+    issuer = callers.Issuer(settings.callers_issuer) if settings.callers_issuer else callers.ApiServerIssuer()
+    audience = settings.callers_audience
+    admitted = callers.Callers(settings.callers, audience=audience, keys=callers.Keys(issuer))
+    if not isinstance(settings.timers, CloudTasksAddress):
+        return admitted.admit
+    from shared.adapters.auth.callers import GOOGLE_ISSUER, TaskCallers  # noqa: PLC0415 - only with Cloud Tasks
+
+    google = callers.Keys(callers.Issuer(GOOGLE_ISSUER))
+    tasks = callers.Callers((settings.tasks_account,), audience=audience, keys=google, claim="email")
+    return TaskCallers(admitted, tasks).admit

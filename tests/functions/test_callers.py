@@ -29,7 +29,7 @@ from shared.adapters.auth.callers import (
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.http_client import RedirectError
-from shared.bootstrap.admission import build_admission
+from shared.bootstrap.start import build_admission
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
 from tests.issuers import AUDIENCE, DISCOVERY, OTHER, SIGNER, SUBJECT, LoopbackIssuer, Signer

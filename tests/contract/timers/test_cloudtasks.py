@@ -21,7 +21,7 @@ from shared.adapters.timers.cloudtasks.engine import AHEAD_MAX, CloudTasksTimers
 from shared.adapters.timers.cloudtasks.names import free_name_of, name_of
 from shared.adapters.timers.cloudtasks.task_form import read_timer
 from shared.adapters.timers.limits import EngineLimits
-from shared.bootstrap.admission import build_admission
+from shared.bootstrap.start import build_admission
 from shared.core.values.objects import ObjectRef
 from shared.errors import EventError, PermanentError, TryLaterError, TtlError
 from shared.messages import Purpose, Timer
