@@ -19,8 +19,8 @@ from typing import Any
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
 from shared.core.decision.decide import Context, Decision, decide
+from shared.core.decision.facts import Fact
 from shared.core.decision.finish import Finish
-from shared.core.decision.missing import Fact
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule

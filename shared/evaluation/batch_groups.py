@@ -16,7 +16,7 @@ from shared.core.decision.capacity import (
     QuotaUsage,
 )
 from shared.core.decision.decide import Context, Decision, Expire, Facts, Ignore, Reason
-from shared.core.decision.missing import MISSING, Fact
+from shared.core.decision.facts import MISSING, Fact
 from shared.core.decision.ranks import (
     Leaving,
     RankedObject,

@@ -8,8 +8,8 @@ from shared.core.archive.decide_archive import ArchiveDecision
 from shared.core.archive.gate import AWAITS_CHILDREN
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Context, Decision
+from shared.core.decision.facts import MISSING, Fact
 from shared.core.decision.finish import Finish
-from shared.core.decision.missing import MISSING, Fact
 from shared.core.kinds.rule import KindRule
 from shared.errors import PermanentError
 from shared.ports import Snapshot

@@ -15,9 +15,8 @@ from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, 
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
 from shared.core.decision.capacity import QuotaPressure
 from shared.core.decision.decide import Context, Decision, Expire, Ignore, Wait, decide, may_expire
-from shared.core.decision.facts import NOTHING_KNOWN, UNREAD_CHILDREN
+from shared.core.decision.facts import NOTHING_KNOWN, UNREAD_CHILDREN, Fact
 from shared.core.decision.finish import finish_of
-from shared.core.decision.missing import Fact
 from shared.core.decision.ranks import RankedObject
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule

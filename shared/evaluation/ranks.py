@@ -17,8 +17,7 @@ from shared.core.decision.capacity import (
     QuotaUsage,
 )
 from shared.core.decision.evaluate import evaluate
-from shared.core.decision.facts import Context, Reason
-from shared.core.decision.missing import Fact
+from shared.core.decision.facts import Context, Fact, Reason
 from shared.core.decision.ranks import (
     Leaving,
     RankedBy,

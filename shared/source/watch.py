@@ -22,7 +22,7 @@ from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_lines import WatchEvent
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
 from shared.core.decision.decide import Context, Decision, Ignore, Reason, decide
-from shared.core.decision.missing import MISSING
+from shared.core.decision.facts import MISSING
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError

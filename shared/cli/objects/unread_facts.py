@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Decision
-from shared.core.decision.missing import Fact
+from shared.core.decision.facts import Fact
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef
 from shared.evaluation.batch import BatchResult

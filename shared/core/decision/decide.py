@@ -5,7 +5,7 @@ returns Expire for every later `now`. `schedule`, `expire`, `sweep`, the watch a
 other code decides about a deletion.
 
 If a fact matters that was not read, such as the namespace, the owner or the rank in a group, the object is kept:
-`decide` returns Ignore with a reason that names the fact, see `shared.core.decision.missing`. A caller that can read
+`decide` returns Ignore with a reason that names the fact, see `shared.core.decision.facts`. A caller that can read
 the fact then calls `decide` again.
 """
 

@@ -1,7 +1,9 @@
-"""The inputs and results of a decision: the context beside an object, and the facts found about it."""
+"""The inputs and results of a decision: the context beside an object, the facts about it, and those that may lack."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.deadlines.deadline import Deadline, Stage
@@ -9,7 +11,6 @@ from shared.core.deadlines.mark import Mark
 from shared.core.decision.capacity import Counted, QuotaPressure
 from shared.core.decision.dispatchers import Dispatcher
 from shared.core.decision.finish import Finish
-from shared.core.decision.missing import Fact
 from shared.core.decision.namespaces import Namespace
 from shared.core.decision.reasons import Reason
 from shared.core.kinds.deadline_rule import Action
@@ -17,6 +18,42 @@ from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.ttl import InheritedFact, Ttl
 from shared.core.values.objects import ObjectRef, format_instant
+
+
+class Fact(StrEnum):
+    """A fact beside an object. A caller that can read it decides again with it."""
+
+    NAMESPACE = "namespace"
+    INHERITED = "inherited"
+    """The TTL of the object to which this one refers."""
+    OWNER = "owner"
+    """Whether the controller owner has finished."""
+    API = "api"
+    """Whether an aggregated API server serves the kind."""
+    RANK = "rank"
+    """How many objects of the keepLast group finished later."""
+    PLACE = "place"
+    """The place in the maxCount group."""
+    QUOTAS = "quotas"
+    """The quotas that limit the number of objects of the kind."""
+    ARCHIVE = "archive"
+    """Whether the archive has acknowledged the object."""
+    CHILDREN = "children"
+    """What the children of the object wait for."""
+
+
+MISSING: Mapping[Reason, Fact] = {
+    Reason.NAMESPACE_UNREAD: Fact.NAMESPACE,
+    Reason.INHERITED_UNREAD: Fact.INHERITED,
+    Reason.OWNER_UNREAD: Fact.OWNER,
+    Reason.API_UNREAD: Fact.API,
+    Reason.RANK_UNREAD: Fact.RANK,
+    Reason.ARCHIVE_UNREAD: Fact.ARCHIVE,
+    Reason.CHILDREN_UNREAD: Fact.CHILDREN,
+}
+"""The fact without which a decision keeps the object for now, by its reason. No other reason depends on a fact that
+was not read."""
+
 
 __all__ = ["NOTHING_KNOWN", "NO_DEADLINE_FACTS", "UNREAD_CHILDREN", "Context", "DeadlineFacts", "Facts", "Reason"]
 

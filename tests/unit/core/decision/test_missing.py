@@ -1,6 +1,6 @@
 """The reasons that name a missing fact."""
 
-from shared.core.decision.missing import MISSING
+from shared.core.decision.facts import MISSING
 from shared.core.decision.reasons import Reason
 
 
