@@ -10,8 +10,7 @@ from shared.adapters.telemetry.journaled import JournaledTelemetry, ReportingTel
 from shared.bootstrap.archives import OpenedArchives
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.installation_events import InstallationEvents
-from shared.bootstrap.once import Once
-from shared.bootstrap.process import Process
+from shared.bootstrap.process import Once, Process
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.values.timing import sweep_ahead
 from shared.evaluation.archive_identity import IdentifiedArchives

@@ -2,19 +2,18 @@
 
 Each port is made, and each use case is imported, when it is first needed: else it would lengthen each cold start.
 """
-# ruff: noqa: PLC0415 - see above
 
+# ruff: noqa: PLC0415 - see above
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shared.adapters.events.answers import Function, Read, Respond, answering, responding
 from shared.adapters.events.cloudevents import parse_event
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.installation_events import InstallationEvents
-from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.values.timing import horizon
@@ -25,6 +24,35 @@ from shared.usecases.schedule import schedule
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.pages import LargePages
 from shared.usecases.timers import fire_task, set_timers
+
+_T = TypeVar("_T")
+
+
+class Once(Generic[_T]):
+    """A part that is made once; all callers share it.
+
+    Args:
+        make: Makes the part. If it raises, the next call tries again.
+        made: The part, if there is one already.
+
+    Attributes:
+        made: The part; None until it is made.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[_T]], made: _T | None = None) -> None:
+        self.made = made
+        self._make = make
+        self._making = asyncio.Lock()
+
+    async def __call__(self) -> _T:
+        """Return the part; once it is made, without the lock, because each event asks for several parts."""
+        if self.made is not None:
+            return self.made
+        async with self._making:
+            if self.made is None:
+                self.made = await self._make()
+            return self.made
+
 
 if TYPE_CHECKING:
     from starlette.requests import Request

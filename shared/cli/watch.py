@@ -12,7 +12,7 @@ from shared.adapters.telemetry.log_lines import configure_logging
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.exports import serve_metrics, start_exports
-from shared.bootstrap.once import Once
+from shared.bootstrap.process import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.cli.input.command import command
 from shared.cli.input.options import (

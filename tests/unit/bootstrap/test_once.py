@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.bootstrap.once import Once
+from shared.bootstrap.process import Once
 from shared.errors import TryLaterError
 
 pytestmark = pytest.mark.anyio
