@@ -9,7 +9,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from shared.adapters.events.answers import responding
 from shared.adapters.events.cloudevents import Event, event_of, to_http
 from shared.adapters.events.traced import send_traced
-from shared.adapters.kubernetes.traced_requests import describe, is_traced, traced
+from shared.adapters.kubernetes.transport import describe, is_traced, traced
 from shared.adapters.tracing.current import current_traceparent, install, within
 from shared.adapters.tracing.otel_tracer import OtelTracer
 from shared.adapters.tracing.resource import build_resource
