@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from shared.adapters.archive.folder_errors import convert_os_error
+from shared.adapters.archive.folder import convert_os_error
 from shared.errors import TryLaterError
 
 WHAT = "archive main: cannot look up file:///archive/v1/key"
