@@ -15,7 +15,7 @@ from shared.adapters.kubernetes.metadata_only import as_target
 from shared.adapters.kubernetes.refusals import GoneError, raise_for
 from shared.adapters.kubernetes.server_time import ServerTime
 from shared.adapters.kubernetes.usage_lists import discover_listable
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.unused import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind

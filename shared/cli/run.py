@@ -16,7 +16,7 @@ import click
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry
 from shared.adapters.telemetry.summed_timers import SummedTimers

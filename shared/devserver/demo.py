@@ -20,7 +20,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.creation import ObjectCreation
 from shared.adapters.kubernetes.discovery import resource_path
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.core.archive.identity import ArchiveCluster

@@ -13,7 +13,7 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config

@@ -10,7 +10,7 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes import discovery
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.catalogue import Catalogue

@@ -8,7 +8,7 @@ from typing import Any
 from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object
 from shared.adapters.events.proof_events import parse_proof
 from shared.adapters.events.ticks import parse_sweep
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.values.timing import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet

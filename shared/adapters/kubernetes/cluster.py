@@ -24,8 +24,7 @@ from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.adapters.kubernetes.server_time import ServerTime
 from shared.adapters.kubernetes.transport import Transport
 from shared.adapters.kubernetes.usage_lists import ListingApiServer
-from shared.adapters.kubernetes.watch_lines import WatchEvent, parse_watch_line
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory, WatchEvent, parse_watch_line
 from shared.core.kinds.rule import KindRule
 from shared.core.values.jsontext import parse_json
 from shared.core.values.objects import ObjectRef, format_instant, get_text, list_mappings, ref_of

@@ -11,7 +11,7 @@ from shared.adapters.kubernetes.access import Access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.tls import CaFile, tls_context
 from shared.adapters.kubernetes.transport import Transport, get_proxy
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.errors import TryLaterError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

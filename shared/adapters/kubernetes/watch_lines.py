@@ -1,4 +1,7 @@
-"""Read the lines of a watch: the object only as far as its change needs it, and its JSON without parsing it twice."""
+"""Read a watch: its lines, each only as far as its change needs it, and the last version of objects that it received.
+
+The JSON of an object is not parsed twice. A due object of a known version is deleted without reading it again.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -6,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from cachetools import FIFOCache
 
 from shared.adapters.kubernetes.bodies import PathKind, Unread, typed, upper
 from shared.adapters.kubernetes.refusals import GoneError
@@ -111,3 +115,28 @@ def _parse_usual(line: bytes) -> dict[str, Any] | None:
         if change.type in ("ADDED", "MODIFIED"):
             return {"type": change.type, "object": _OBJECTS.decode(change.object), "raw": bytes(change.object)}
     return None
+
+
+WATCHED_BYTES_MAX = 64 * 1024 * 1024
+"""Maximum total size of the JSON; the objects received longest ago are dropped first."""
+
+
+class Memory:
+    """A bounded map from uid to an object's JSON."""
+
+    def __init__(self, bytes_max: int = WATCHED_BYTES_MAX) -> None:
+        self._objects: FIFOCache[str, bytes] = FIFOCache(bytes_max, getsizeof=len)
+
+    def remember(self, uid: str, obj: bytes) -> None:
+        """Store a version of an object, and drop an earlier one."""
+        self.forget(uid)
+        with suppress(ValueError):  # one object is larger than the bound
+            self._objects[uid] = obj
+
+    def forget(self, uid: str) -> None:
+        """Drop an object that is deleted, or that has a new version that need not be stored."""
+        self._objects.pop(uid, None)
+
+    def get(self, uid: str) -> bytes | None:
+        """Return the JSON of the last received version, or None."""
+        return self._objects.get(uid)

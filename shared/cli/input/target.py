@@ -9,7 +9,7 @@ import click
 
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.kubernetes.access import get_access
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.cli.input.options import Options, known_kinds, split_kinds
 from shared.cli.output.messages import inform
 from shared.core.kinds.catalogue import Catalogue

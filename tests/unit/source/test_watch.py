@@ -17,8 +17,7 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.events.proof_events import parse_proof
 from shared.adapters.kubernetes.refusals import GoneError
-from shared.adapters.kubernetes.watch_lines import WatchEvent
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory, WatchEvent
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.catalogue import Catalogue

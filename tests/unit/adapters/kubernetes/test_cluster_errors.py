@@ -19,7 +19,7 @@ from shared.adapters.kubernetes import requests as apiserver
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
 from shared.adapters.kubernetes.transport import API_CONNECTIONS_MAX
-from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.values import jsontext
 from shared.core.values.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
