@@ -1,10 +1,13 @@
-"""Parse the events of archives, which several functions accept beside their own."""
+"""Parse what functions accept beside their own message: proofs, the timers of archives and tasks, ticks."""
 
-from shared.adapters.events.cloudevents import Event, parse_message
+import json
+from dataclasses import replace
+
+from shared.adapters.events.cloudevents import TICK, Event, parse_message
 from shared.adapters.tracing.current import current_traceparent
-from shared.core.values.objects import parse_instant
+from shared.core.values.objects import parse_instant, quote
 from shared.errors import EventError
-from shared.messages import ArchiveDone, ObjectArchived, Purpose, Timer, TimersSet
+from shared.messages import ArchiveDone, ObjectArchived, Proof, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import FiredTask
 
 
@@ -52,3 +55,42 @@ def parse_archive_timer(event: Event) -> Timer:
         return parse_message(event, Timer)
     done = parse_message(event, ArchiveDone)
     return Timer(ref=done.ref, purpose=Purpose.ARCHIVE, due_at=done.archived_at)
+
+
+_ATTRIBUTE = "proof"
+
+
+def with_proof(event: Event, proof: Proof) -> Event:
+    """Return the event of a changed object with the proof of the decision about it."""
+    return replace(event, extensions={**event.extensions, _ATTRIBUTE: proof.dump()})
+
+
+def parse_proof(event: Event) -> Proof | None:
+    """Return the proof of the decision about the object of an event; None without one that can be read."""
+    try:
+        return Proof.read(json.loads(event.extensions.get(_ATTRIBUTE, "null")))  # noqa: TID251 - a short header
+    except (ValueError, RecursionError):
+        return None
+
+
+PURPOSE = "purpose"
+"""The extension attribute of a tick on which the Triggers filter: `usage`, or absent for a sweep."""
+
+
+def check_tick(event: Event) -> None:
+    """Check that an event is a tick; it has no data.
+
+    Raises:
+        EventError: The event has another type.
+    """
+    if event.type != TICK:
+        raise EventError(f"type: expected {TICK}, got {quote(event.type)}")
+
+
+def parse_sweep(event: Event) -> SweepStep:
+    """Parse the step of a sweep: the one in a `sweep.continue` event, or the first step for a PingSource event.
+
+    Raises:
+        EventError: The event has another type, or its data is invalid.
+    """
+    return SweepStep() if event.type == TICK else parse_message(event, SweepStep)
