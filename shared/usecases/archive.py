@@ -19,7 +19,7 @@ from shared.usecases.archives.pauses import REPORTED_FROM
 from shared.usecases.archives.reports import archived_before, archived_of, describe_pause
 from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.handler import Decided, Handled, Handler, Procedure
-from shared.usecases.next_timers import engine_now, expire_at
+from shared.usecases.timers import engine_now, expire_at
 
 OBJECT_BYTES = 2 * 1024 * 1024
 """Bytes that are held for one object before it is read: etcd limits an object to 1.5 MiB."""

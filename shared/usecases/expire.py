@@ -13,7 +13,7 @@ from shared.ports import EventReason, Snapshot, Verdict
 from shared.usecases.archives.reports import find_unarchived_event
 from shared.usecases.expire_reports import ObjectEvent, find_event
 from shared.usecases.handler import Decided, Handled, Handler, Procedure
-from shared.usecases.next_timers import CHILD_ATTEMPTS_MAX, prove_first, retry_later, spread_at, warn_timer
+from shared.usecases.timers import CHILD_ATTEMPTS_MAX, prove_first, retry_later, spread_at, warn_timer
 
 
 async def report_ttl(handler: Handler, rule: KindRule, snapshot: Snapshot) -> None:

@@ -12,7 +12,7 @@ from shared.evaluation.evaluator import Evaluation
 from shared.messages import ObjectWarned, Purpose
 from shared.ports import Snapshot, Verdict
 from shared.usecases.handler import Decided, Handler, Procedure
-from shared.usecases.next_timers import find_warned_at
+from shared.usecases.timers import find_warned_at
 
 AHEAD_MIN = timedelta(seconds=2)
 """The least time to the due time: the API server's clock has whole seconds, and no warning may follow the deletion."""

@@ -61,7 +61,7 @@ from shared.usecases.counted_writes import (
     refused_for_good,
 )
 from shared.usecases.expire_reports import ObjectEvent, deletion_of, list_finalizers, wanted_since
-from shared.usecases.next_timers import engine_now, retry_of, spread_at, timers_for, wait_until
+from shared.usecases.timers import engine_now, retry_of, spread_at, timers_for, wait_until
 
 Handled = ObjectArchived | ObjectDeleted | ObjectStopped | ObjectWarned | TimersSet
 """What was done, or the timers to set."""

@@ -19,7 +19,7 @@ from shared.errors import EventError
 from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Verdict
 from shared.usecases.enforce_reports import is_reported_at_once
-from shared.usecases.next_timers import expire_at, warn_timer
+from shared.usecases.timers import expire_at, warn_timer
 
 NEW = timedelta(seconds=30)
 """How long after its start, its deadline or a write of its spec or metadata the events of an object cause reads."""

@@ -39,11 +39,11 @@ from shared.usecases.enforce import ENFORCEMENT, find_stop_timers
 from shared.usecases.expire import report_ttl
 from shared.usecases.handler import Handler
 from shared.usecases.impatient import ImpatientPublisher
-from shared.usecases.next_timers import timers_for
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.counts import SweepCounts
 from shared.usecases.sweeps.pages import Found, LargePages, OnePause, PageReader
 from shared.usecases.sweeps.timers import WantedTimers, retries_of
+from shared.usecases.timers import timers_for
 
 
 @dataclass(slots=True)

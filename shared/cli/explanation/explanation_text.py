@@ -26,7 +26,7 @@ from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import format_instant, printable
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
-from shared.usecases.next_timers import find_warned_at
+from shared.usecases.timers import find_warned_at
 
 _COUNTED_AS = {
     Outcome.SUCCEEDED: " that succeeded",

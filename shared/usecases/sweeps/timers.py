@@ -10,7 +10,7 @@ from shared.core.values.objects import ObjectRef
 from shared.errors import ConflictError, TryLaterError, TtlError
 from shared.messages import TIMERS_MAX, Purpose, Timer, TimersSet
 from shared.ports import Publisher, Snapshot, Telemetry
-from shared.usecases.next_timers import retry_of
+from shared.usecases.timers import retry_of
 
 
 def retries_of(

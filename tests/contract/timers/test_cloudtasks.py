@@ -26,7 +26,7 @@ from shared.core.values.objects import ObjectRef
 from shared.errors import EventError, PermanentError, TryLaterError, TtlError
 from shared.messages import Purpose, Timer
 from shared.ports import FiredTask
-from shared.usecases.next_timers import retry_of
+from shared.usecases.timers import retry_of
 from tests.builders import NOW, not_none
 from tests.contract.timers.cloudtasks_world import ACCOUNT, FORM, TARGET, TimersFunction, tasks_and_function
 from tests.contract.timers.worlds import QUICK, ShiftedClock, Target, until

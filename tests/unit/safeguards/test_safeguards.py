@@ -16,7 +16,7 @@ from shared.safeguards.recreation import name_of
 from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_state, with_loop, with_trip
 from shared.usecases.expire import DELETION
-from shared.usecases.next_timers import CLOCKS_APART_MAX
+from shared.usecases.timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later, not_none
 from tests.installation import Installation
 
