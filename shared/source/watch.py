@@ -14,8 +14,8 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from shared.adapters.events.archive_events import with_proof
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event
+from shared.adapters.events.inputs import with_proof
 from shared.adapters.events.traced import send_traced
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.refusals import GoneError

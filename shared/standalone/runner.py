@@ -15,8 +15,8 @@ from pathlib import Path
 import functions
 import shared
 from shared.adapters.events.answers import Respond
-from shared.adapters.events.archive_events import PURPOSE
 from shared.adapters.events.cloudevents import TICK, Event
+from shared.adapters.events.inputs import PURPOSE
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.garbage import collect_rarely
 from shared.bootstrap.process import Process

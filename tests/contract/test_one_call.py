@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.events.archive_events import parse_proof
 from shared.adapters.events.cloudevents import Event, parse_event, parse_object, to_http
+from shared.adapters.events.inputs import parse_proof
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config

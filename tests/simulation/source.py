@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from shared.adapters.events.archive_events import with_proof
 from shared.adapters.events.cloudevents import TICK, Event, event_of
+from shared.adapters.events.inputs import with_proof
 from shared.core.decision.decide import Context, Ignore, Reason, decide
 from shared.core.decision.namespaces import plain_namespace
 from shared.devserver.apiserver.resources import Resource

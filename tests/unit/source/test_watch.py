@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from shared.adapters.config.settings import Settings
-from shared.adapters.events.archive_events import parse_proof
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
+from shared.adapters.events.inputs import parse_proof
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_lines import Memory, WatchEvent
 from shared.bootstrap.build import build

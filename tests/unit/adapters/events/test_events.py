@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.events.archive_events import parse_sweep
 from shared.adapters.events.cloudevents import (
     EVENT_BYTES_MAX,
     Event,
@@ -20,6 +19,7 @@ from shared.adapters.events.cloudevents import (
     parse_object,
     to_http,
 )
+from shared.adapters.events.inputs import parse_sweep
 from shared.core.values.objects import ObjectRef
 from shared.errors import EventError
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
