@@ -11,7 +11,7 @@ from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
 from shared.installation.delete_guard import guard, usernames
 from shared.installation.stop_guard import can_stop, stop_guard
-from shared.usecases.enforce_reports import patch_of
+from shared.usecases.reports import patch_of
 from tests.admission_policies import Request, Verdict
 from tests.builders import NOW, kind_cases, kind_rules, not_none
 from tests.crds import BUILT_IN

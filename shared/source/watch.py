@@ -31,7 +31,7 @@ from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.evaluation.proofs import Proofs
 from shared.messages import Message, SweepStep
 from shared.ports import PASSED_OVER, Clock, Telemetry
-from shared.usecases.enforce_reports import is_reported_at_once
+from shared.usecases.reports import is_reported_at_once
 from shared.usecases.schedule import is_archived_now, is_stop_near
 
 ABSENT_PAUSE_SECONDS = 10.0

@@ -14,9 +14,8 @@ from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
 from shared.ports import EventReason, HandlingReason, Report, Snapshot, Verdict
-from shared.usecases.archives.lookup import AcknowledgedCopy
-from shared.usecases.archives.pauses import REPORTED_FROM
-from shared.usecases.archives.reports import archived_before, archived_of, describe_pause
+from shared.usecases.archives.lookup import AcknowledgedCopy, archived_before, archived_of
+from shared.usecases.archives.pauses import REPORTED_FROM, describe_pause
 from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.handler import Decided, Handled, Handler, Procedure
 from shared.usecases.timers import engine_now, expire_at

@@ -12,7 +12,9 @@ from shared.evaluation.evaluator import Evaluation
 from shared.messages import ObjectDeleted, ObjectStopped, Purpose, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
 from shared.usecases.counted_writes import stop_counted
-from shared.usecases.enforce_reports import (
+from shared.usecases.handler import Decided, Handler, Procedure
+from shared.usecases.reports import (
+    ObjectEvent,
     describe_excess,
     describe_patch,
     describe_stop,
@@ -20,8 +22,6 @@ from shared.usecases.enforce_reports import (
     patch_of,
     stop_of,
 )
-from shared.usecases.expire_reports import ObjectEvent
-from shared.usecases.handler import Decided, Handler, Procedure
 
 
 async def find_stop_timers(handler: Handler, rule: KindRule, snapshot: Snapshot) -> TimersSet | None:

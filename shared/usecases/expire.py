@@ -10,9 +10,8 @@ from shared.core.kinds.rule import KindRule
 from shared.evaluation.evaluator import Evaluation
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
-from shared.usecases.archives.reports import find_unarchived_event
-from shared.usecases.expire_reports import ObjectEvent, find_event
 from shared.usecases.handler import Decided, Handled, Handler, Procedure
+from shared.usecases.reports import ObjectEvent, find_event, find_unarchived_event
 from shared.usecases.timers import CHILD_ATTEMPTS_MAX, prove_first, retry_later, spread_at, warn_timer
 
 

@@ -60,7 +60,7 @@ from shared.usecases.counted_writes import (
     delete_counted,
     refused_for_good,
 )
-from shared.usecases.expire_reports import ObjectEvent, deletion_of, list_finalizers, wanted_since
+from shared.usecases.reports import ObjectEvent, deletion_of, list_finalizers, wanted_since
 from shared.usecases.timers import engine_now, retry_of, spread_at, timers_for, wait_until
 
 Handled = ObjectArchived | ObjectDeleted | ObjectStopped | ObjectWarned | TimersSet

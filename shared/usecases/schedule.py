@@ -18,7 +18,7 @@ from shared.core.values.objects import ObjectRef, get_annotations, list_mappings
 from shared.errors import EventError
 from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Verdict
-from shared.usecases.enforce_reports import is_reported_at_once
+from shared.usecases.reports import is_reported_at_once
 from shared.usecases.timers import expire_at, warn_timer
 
 NEW = timedelta(seconds=30)

@@ -16,7 +16,7 @@ from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.kinds.rule import Outcome
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant
-from shared.usecases.enforce_reports import find_stop_event
+from shared.usecases.reports import find_stop_event
 from tests.builders import JOB, LONG_AGO, POD, annotated, condition, having, job, namespace, not_none
 from tests.properties.strategies import (
     anything,

@@ -1,13 +1,15 @@
-"""Look up what an archive holds of one version of an object, and whether that is what is wanted now."""
+"""Look up what an archive holds of one version of an object, whether that is wanted now, and the message about it."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.core.archive.archiving import Archiving
+from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.copies import CLOCK_DIFFERENCE_MAX, ArchiveCopy, find_acknowledged_at
 from shared.core.archive.document import Record
 from shared.core.archive.layout import ArchiveKey
+from shared.core.values.objects import ObjectRef
 from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, UnsignedDocumentError
+from shared.messages import ObjectArchived, Timer
 from shared.ports import Archive, ConfirmingArchive, Stored
 
 REPLACED_AFTER = timedelta(hours=1)
@@ -134,3 +136,33 @@ def acknowledged_at(archive: Archive, stored: Stored, *, now: datetime, **known:
         return find_acknowledged_at(stored.stored_at, now=now, **known)
     except ValueError as error:
         raise PermanentError(f"archive {archive.name}: {stored.location}: {error}") from None
+
+
+def archived_of(ref: ObjectRef, archive: str, written: AcknowledgedCopy, *, timer: Timer | None) -> ObjectArchived:
+    """The message about an object that an archive has acknowledged."""
+    return ObjectArchived(
+        ref=ref,
+        archive=archive,
+        resource_version=written.copied.key.resource_version,
+        digest=written.copied.key.digest,
+        location=written.location,
+        archived_at=written.at,
+        children=written.children,
+        logs=written.logs,
+        timer=timer,
+    )
+
+
+def archived_before(fact: ArchiveFact, ref: ObjectRef, timer: Timer | None) -> ObjectArchived | None:
+    """The message about an object that an archive had acknowledged before; its children and logs are not counted."""
+    if fact.acknowledged_at is None:
+        return None
+    return ObjectArchived(
+        ref=ref,
+        archive=fact.to,
+        resource_version=fact.resource_version,
+        digest=fact.digest,
+        location=fact.location,
+        archived_at=fact.acknowledged_at,
+        timer=timer,
+    )

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from shared.core.ttl.durations import format_duration
+from shared.ports import EventReason
+
 PAUSE_MAX = timedelta(minutes=10)
 """The longest pause: a due object that was written often is deleted within the default interval of the sweep."""
 
@@ -80,3 +83,10 @@ class VersionPauses:
             if len(self._last) <= PAUSES_MAX and now < first.at + first.pause + REMEMBERED:
                 return
             self._last.popitem(last=False)
+
+
+def describe_pause(pause: Pause) -> tuple[EventReason, str]:
+    """The Event about an object that a client keeps writing; its message is another one only after a version more."""
+    sent = f"{pause.versions} versions of the object were sent to its archive, since a client keeps writing it"
+    waits = f"the next version is sent after a pause of up to {format_duration(PAUSE_MAX)}"
+    return EventReason.ARCHIVED_OFTEN, f"{sent}; {waits}, and the object is not deleted before"

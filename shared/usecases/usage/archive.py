@@ -21,7 +21,7 @@ from shared.core.values.objects import get_text, ref_of
 from shared.errors import ConflictError, DamagedDocumentError, PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.ports import Snapshot, Target, Telemetry, UsageCluster
-from shared.usecases.archives.reports import archived_of
+from shared.usecases.archives.lookup import archived_of
 from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 
 STORE_SECONDS_MAX = 30.0

@@ -23,7 +23,7 @@ from shared.messages import ObjectDeleted
 from shared.ports import EventReason, HandlingReason, Publisher, Verdict
 from shared.safeguards.safeguards import Delayed, Denied
 from shared.usecases.counted_writes import ask_safeguards, delete_counted
-from shared.usecases.expire_reports import list_finalizers
+from shared.usecases.reports import list_finalizers
 from shared.usecases.usage.handler import UsageHandler, rule_of
 from shared.usecases.usage.marks import UsageMarks
 from shared.usecases.usage.storage import UsageStorage

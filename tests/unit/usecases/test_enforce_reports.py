@@ -8,7 +8,7 @@ import pytest
 from shared.core.deadlines.decide_stop import decide_stop
 from shared.core.decision.facts import Context
 from shared.core.decision.namespaces import namespace_of, plain_namespace
-from shared.usecases.enforce_reports import describe_stop, find_stop_event
+from shared.usecases.reports import describe_stop, find_stop_event
 from tests.builders import JOB, NOW, annotated, having, job, namespace, not_none, stamp
 
 STARTED_AT = NOW.replace(microsecond=0) - timedelta(hours=2)

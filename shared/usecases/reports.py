@@ -1,22 +1,132 @@
-"""What `enforce` writes and reports about one object: the patch that stops it, a message, and a Kubernetes Event."""
+"""What the functions report about one object: its deletion or stop, and a Kubernetes Event about a decision.
+
+For a stop, also the patch that makes it.
+"""
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from shared.core.archive.gate import AWAITS_CHILDREN
+from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, Mark, mark_annotations
-from shared.core.decision.decide import Decision, Reason
+from shared.core.decision.decide import Decision, Expire, Reason
 from shared.core.decision.facts import Facts
 from shared.core.kinds.deadline_rule import Action, StopRule
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.durations import format_duration
-from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, format_instant, get_annotations, ref_of
-from shared.messages import ObjectStopped
-from shared.ports import EventReason
-from shared.usecases.expire_reports import ObjectEvent
+from shared.core.ttl.ttl import advise_overridden, describe_overridden
+from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, format_instant, get_annotations, get_in, ref_of
+from shared.messages import ObjectDeleted, ObjectStopped
+from shared.ports import EventLevel, EventReason
+
+_INVALID = {
+    Reason.INVALID_TTL: EventReason.INVALID_TTL,
+    Reason.INVALID_POLICY: EventReason.INVALID_POLICY,
+    Reason.INVALID_ARCHIVE: EventReason.INVALID_ARCHIVE,
+}
+"""Reasons of Events about values that cannot be read."""
+
+_CLOCK_AHEAD = (
+    "waits until it is due by the clock of ttl-after-finished as well: the Date of the API server is too far ahead; "
+    "ttl-after-finished doctor says more"
+)
+
+OVERDUE = timedelta(minutes=1)
+"""If an object is due for longer than this and not archived, an Event on the object says so."""
+
+
+class ObjectEvent(NamedTuple):
+    """A Kubernetes Event to write.
+
+    Attributes:
+        about: The object, or its Namespace.
+        reason: The reason.
+        message: What was decided and why.
+        level: Warning if an operator has to act on it.
+    """
+
+    about: ObjectRef
+    reason: EventReason
+    message: str
+    level: EventLevel = "Warning"
+
+
+def find_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> ObjectEvent | None:
+    """The Event about a value that cannot be read, a TTL that has no effect, or a wrong clock; None for the rest."""
+    facts, ref = decision.facts, ref_of(obj)
+    if decision.reason in _INVALID and facts.problem:
+        kept = "kept" if facts.problem_of is None else "everything in it is kept"
+        return ObjectEvent(facts.problem_of or ref, _INVALID[decision.reason], f"{kept}: {facts.problem}")
+    if decision.reason is Reason.SERVER_CLOCK_AHEAD:
+        return ObjectEvent(ref, EventReason.SERVER_CLOCK_AHEAD, _CLOCK_AHEAD)
+    if facts.overridden and not isinstance(decision, Expire) and decision.reason is not Reason.TERMINATING:
+        message = f"{describe_overridden(obj, rule, facts.overridden)}; {advise_overridden(facts.overridden)}"
+        return ObjectEvent(ref, EventReason.OVERRIDDEN_TTL, message)
+    return None
+
+
+def find_unarchived_event(obj: Mapping[str, Any], decision: Decision, *, now: datetime) -> ObjectEvent | None:
+    """The Event about a due object that is not archived, or a child of which is not; None if it is only just due.
+
+    It is a Warning only if there is a problem. Else `archive` has yet to store the object, for example if it was due
+    before `archive` started.
+    """
+    facts, is_for_child = decision.facts, decision.reason in AWAITS_CHILDREN
+    is_for_itself = decision.reason in AWAITS_ARCHIVE and facts.archiving is not None
+    if not (is_for_itself or is_for_child) or facts.due_at is None or now < facts.due_at:
+        return None
+    if now - facts.due_at < OVERDUE and (is_for_child or not facts.problem):
+        return None
+    due_at = format_instant(facts.due_at.replace(microsecond=0))
+    waits_for = f"archive {facts.archiving.to} has acknowledged this version of it" if facts.archiving else ""
+    message = f"due {due_at}, and kept until {'its children are archived' if is_for_child else waits_for}"
+    if not facts.problem:
+        return ObjectEvent(ref_of(obj), EventReason.NOT_ARCHIVED, message, "Normal")
+    return ObjectEvent(ref_of(obj), EventReason.NOT_ARCHIVED, f"{message}: {facts.problem}")
+
+
+def deletion_of(
+    ref: ObjectRef, decision: Expire | Stop, *, deleted_at: datetime, policy: str, finalizers: tuple[str, ...]
+) -> ObjectDeleted:
+    """The message about an object whose DELETE was accepted; its other fields are those of the message."""
+    facts, since = decision.facts, wanted_since(decision.since, decision.facts)
+    source = facts.ttl or facts.active.deadline
+    return ObjectDeleted(
+        ref=ref,
+        outcome=facts.finish.outcome,
+        finished_at=facts.finish.at,
+        ttl_from=source.source if source else "",
+        due_at=since,
+        deleted_at=deleted_at,
+        lateness_seconds=(deleted_at - since).total_seconds(),
+        reason=str(decision.reason),
+        moved_by=facts.moved_by or facts.active.moved_by,
+        policy=policy,
+        finalizers=finalizers,
+    )
+
+
+def wanted_since(since: datetime, facts: Facts) -> datetime:
+    """Since when an object could be deleted: a limit takes effect later than its TTL of 0 says.
+
+    An object is beyond maxCount since a newer object pushed it there. A quota shows no instant, so the instant of its
+    read counts.
+    """
+    limited_at = None
+    if facts.early is Reason.OVER_COUNT and facts.counted is not None:
+        limited_at = facts.counted.since
+    elif facts.early is Reason.OVER_QUOTA and facts.pressure is not None:
+        limited_at = facts.pressure.read_at
+    return max(since, limited_at or since)
+
+
+def list_finalizers(obj: Mapping[str, Any]) -> tuple[str, ...]:
+    """The finalizers that the API server waits for after it accepted a DELETE."""
+    finalizers = get_in(obj, "metadata.finalizers")
+    return tuple(map(str, finalizers)) if isinstance(finalizers, list) else ()
+
 
 _REASONS = {
     Reason.INVALID_DEADLINE: EventReason.INVALID_DEADLINE,
