@@ -26,7 +26,7 @@ from shared.safeguards.shared_state import Runtime
 if TYPE_CHECKING:
     from shared.evaluation.proofs import Proofs
     from shared.usecases.archives.writer import ArchiveWriter
-    from shared.usecases.audit_reports import AuditReports
+    from shared.usecases.policy_reports import AuditReports
 
 
 def build(config: ProcessConfig) -> Process:

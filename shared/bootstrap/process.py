@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     from shared.safeguards.pace import Pace
     from shared.safeguards.safeguards import Safeguards
     from shared.usecases.archives.writer import ArchiveWriter
-    from shared.usecases.audit_reports import AuditReports
     from shared.usecases.deadletter import DeadLetters
     from shared.usecases.handler import Handled, Handler, Procedure
+    from shared.usecases.policy_reports import AuditReports
     from shared.usecases.sweep import Sweep
     from shared.usecases.usage.tick import Usage
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from shared.usecases.audit_reports import AuditReports
 from shared.usecases.expire import DELETION
+from shared.usecases.policy_reports import AuditReports
 from shared.usecases.sweep import Sweep
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.pages import LargePages

@@ -128,7 +128,7 @@ def list_finalizers(obj: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, finalizers)) if isinstance(finalizers, list) else ()
 
 
-_REASONS = {
+_NOT_ENFORCED = {
     Reason.INVALID_DEADLINE: EventReason.INVALID_DEADLINE,
     Reason.INVALID_POLICY: EventReason.INVALID_POLICY,
     Reason.CANNOT_STOP: EventReason.CANNOT_STOP,
@@ -180,9 +180,9 @@ def find_stop_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision |
         return ObjectEvent(
             ref, EventReason.STOP_UNDONE, f"not stopped again: {_describe_undone(rule, obj, mark, facts.active.action)}"
         )
-    if decision.reason in _REASONS and facts.problem and is_own:
+    if decision.reason in _NOT_ENFORCED and facts.problem and is_own:
         left = "not stopped" if facts.problem_of is None else "nothing in it is stopped"
-        return ObjectEvent(facts.problem_of or ref, _REASONS[decision.reason], f"{left}: {facts.problem}")
+        return ObjectEvent(facts.problem_of or ref, _NOT_ENFORCED[decision.reason], f"{left}: {facts.problem}")
     return None
 
 

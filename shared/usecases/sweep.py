@@ -34,11 +34,11 @@ from shared.ports import (
     Verdict,
     WriteEvent,
 )
-from shared.usecases.audit_reports import AuditReports
 from shared.usecases.enforce import ENFORCEMENT, find_stop_timers
 from shared.usecases.expire import report_ttl
 from shared.usecases.handler import Handler
 from shared.usecases.impatient import ImpatientPublisher
+from shared.usecases.policy_reports import AuditReports
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.counts import SweepCounts
 from shared.usecases.sweeps.pages import Found, LargePages, OnePause, PageReader

@@ -13,10 +13,10 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
 from shared.ports.policy_reports import AuditReport
-from shared.usecases import audit_reports
-from shared.usecases.audit_reports import AuditReports
+from shared.usecases import policy_reports
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
+from shared.usecases.policy_reports import AuditReports
 from tests.builders import FIXTURES, JOB, NOW, ago, read_yaml, shipped_kinds, stamp
 from tests.fakes import FakeClock, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with
@@ -88,7 +88,7 @@ async def test_report_is_replaced_only_if_it_changed(installed, api, connected):
 
 
 async def test_report_that_is_not_complete_counts_errors(installed, api, connected):
-    findings = audit_reports.AuditFindings()
+    findings = policy_reports.AuditFindings()
     findings.fail(api.namespace)
     (incomplete,) = findings.list_reports({api.namespace})
     reports = KubernetesPolicyReports(connected, api.namespace)
@@ -197,7 +197,7 @@ async def test_sweep_reports_what_it_would_delete_and_removes_the_report_after_t
 
 
 async def test_report_has_a_bounded_number_of_results_and_the_exact_count(installed, api, connected, monkeypatch):
-    monkeypatch.setattr(audit_reports, "RESULTS_MAX", 1)
+    monkeypatch.setattr(policy_reports, "RESULTS_MAX", 1)
     bench = Bench(connected, api.namespace)
     await put_done(api, "one")
     await put_done(api, "two")

@@ -11,7 +11,7 @@ from shared.core.decision.reasons import Reason
 from shared.core.values.objects import ObjectRef
 from shared.messages import SWEEP_COUNT_MAX, ObjectDeleted
 from shared.ports import HandlingReason, Telemetry, Verdict
-from shared.usecases.audit_reports import AuditFindings
+from shared.usecases.policy_reports import AuditFindings
 
 _COUNTED = {
     Verdict.DELETED: "deleted",

@@ -10,9 +10,9 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep, TimersSet
-from shared.usecases.audit_reports import AuditReports
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
+from shared.usecases.policy_reports import AuditReports
 from tests.builders import JOB, POD, ago, having, job, shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.policy_reports import FakeReports

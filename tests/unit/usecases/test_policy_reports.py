@@ -9,8 +9,8 @@ from shared.core.values.objects import ObjectRef
 from shared.errors import ForbiddenError
 from shared.messages import SweepStep
 from shared.ports import Verdict
-from shared.usecases import audit_reports
-from shared.usecases.audit_reports import AuditReports
+from shared.usecases import policy_reports
+from shared.usecases.policy_reports import AuditReports
 from shared.usecases.sweeps.memory import SWEEPS_MAX
 from tests.builders import NOW
 from tests.fakes import FakeClock, FakeTelemetry
@@ -82,8 +82,8 @@ async def test_report_without_a_result_is_removed_and_then_nothing_is_read(audit
 
 
 async def test_results_of_a_namespace_and_of_a_process_are_bounded(audits, reports, monkeypatch):
-    monkeypatch.setattr(audit_reports, "RESULTS_MAX", 2)
-    monkeypatch.setattr(audit_reports, "RESULTS_OF_ALL_MAX", 3)
+    monkeypatch.setattr(policy_reports, "RESULTS_MAX", 2)
+    monkeypatch.setattr(policy_reports, "RESULTS_OF_ALL_MAX", 3)
     findings = audits.find(FIRST)
     for namespace in ("a", "b", "c"):
         for number in range(5):
@@ -98,9 +98,9 @@ async def test_results_of_a_namespace_and_of_a_process_are_bounded(audits, repor
 
 @pytest.mark.parametrize("spare", [0, 2, 100])
 async def test_report_does_not_depend_on_the_order_in_which_objects_are_found(audits, reports, monkeypatch, spare):
-    monkeypatch.setattr(audit_reports, "RESULTS_MAX", 3)
-    monkeypatch.setattr(audit_reports, "RESULTS_OF_ALL_MAX", 5)
-    monkeypatch.setattr(audit_reports, "SPARE_MAX", spare)
+    monkeypatch.setattr(policy_reports, "RESULTS_MAX", 3)
+    monkeypatch.setattr(policy_reports, "RESULTS_OF_ALL_MAX", 5)
+    monkeypatch.setattr(policy_reports, "SPARE_MAX", spare)
     found = [(f"job-{number}", namespace) for namespace in ("a", "b", "c") for number in range(5)]
     for order in range(5):
         findings = audits.find(FIRST)
