@@ -17,7 +17,7 @@ from shared.adapters.kubernetes.server_time import ServerTime
 from shared.adapters.kubernetes.usage_lists import discover_listable
 from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.kinds.rule import KindRule
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
 from shared.core.values.jsontext import parse_json
 from shared.core.values.objects import ObjectRef, get_text, ref_of

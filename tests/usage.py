@@ -9,7 +9,7 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.core.decision.namespaces import Namespace, namespace_of
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.usage.decide_unused import UnusedContext
 from shared.core.usage.field_writes import (

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.policy.policy import Policy
-from shared.core.policy.unused import USAGE_KINDS
+from shared.core.policy.usage import USAGE_KINDS
 from shared.core.ttl.durations import format_duration
 from shared.core.usage.passes import collected_by
 from shared.core.values.objects import get_in, get_text

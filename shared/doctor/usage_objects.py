@@ -10,7 +10,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.decision.namespaces import Namespace
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.unused import USAGE_KINDS
+from shared.core.policy.usage import USAGE_KINDS
 from shared.core.usage.passes import collected_by
 from shared.doctor.findings import Finding, fail, ok, unknown
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed

@@ -9,7 +9,7 @@ from shared.adapters.kubernetes import bodies
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.metadata_only import TABLE
 from shared.adapters.kubernetes.requests import ApiServer
-from shared.core.policy.unused import USAGE_KINDS
+from shared.core.policy.usage import USAGE_KINDS
 from shared.core.references.reference import TargetKind
 from shared.core.ttl.edits import release
 from shared.core.usage.mark import hold_unused

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.usage.decide_unused import (
     DeleteUnused,
     Keep,

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.core.policy.unused import CONFIG_MAPS
+from shared.core.policy.usage import CONFIG_MAPS
 from shared.core.usage.decide_unused import DeleteUnused, RemoveMark, SetMark, UnusedDecision, decide_unused
 from shared.core.usage.field_writes import (
     ANNOUNCEMENT_MANAGER,

@@ -5,7 +5,7 @@ import json
 import click
 
 from shared.cli.main import main
-from shared.core.policy.unused import USAGE_KINDS
+from shared.core.policy.usage import USAGE_KINDS
 from tests.builders import shipped_kinds
 
 _VALUES = {"namespace": "namespace", "kinds": "kinds", "context": "context", "target": "object", "words": "object"}

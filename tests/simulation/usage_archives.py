@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.core.policy.policy import Policy
-from shared.core.policy.unused import CONFIG_MAPS
+from shared.core.policy.usage import CONFIG_MAPS
 from shared.errors import TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.children import Children

@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.adapters.kubernetes.bodies import typed
 from shared.core.kinds.rule import KindRule
-from shared.core.policy.unused import USAGE_KINDS
+from shared.core.policy.usage import USAGE_KINDS
 from shared.core.references.reference import TargetKind
 from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, get_in, get_text, list_mappings
 from shared.errors import PermanentError

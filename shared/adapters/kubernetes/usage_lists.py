@@ -16,7 +16,7 @@ from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.metadata_only import INCLUDE_METADATA, TABLE, as_target, read_rows
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import Answer
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
 from shared.core.values.objects import get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, PermanentError, TtlError

@@ -19,7 +19,7 @@ from shared.adapters.telemetry.scraping import run_in_loop
 from shared.core.decision.forecast import FORECAST_HOURS, Forecast
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.policy.unused import USAGE_KINDS
+from shared.core.policy.usage import USAGE_KINDS
 from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, Timer, TimersSet
 from shared.ports import EventLevel, JournalResult, Refusal, Report, Telemetry

@@ -13,7 +13,7 @@ from shared.cli.objects.preview import AbsentObjectError, no_cyclic_collection
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS, USAGE_KINDS
 from shared.core.references.carrier import Carriers
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.references.target_names import names_of

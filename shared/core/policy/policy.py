@@ -40,7 +40,7 @@ A policy is one YAML file:
         whenQuotaAbove: 90%          # of a ResourceQuota on count/PLURAL.GROUP: above it, the oldest with a TTL are due
         notBefore: 10m               # ... early, but each at least so long after its finish; 10m is the default
         archive: {to: main, grace: 24h, logs: false, children: true}   # archived before it is deleted. Not with age
-        unused: {ttl: 7d, audit: true}   # of Secrets and ConfigMaps only, beside archive: see shared.core.policy.unused
+        unused: {ttl: 7d, audit: true}   # of Secrets and ConfigMaps only, beside archive: see shared.core.policy.usage
         warn: 1h                     # before the object is due, the event object.warned is sent; needs a ttl
         audit: true                  # only reports what the rule would delete, stop, archive or mark
 
@@ -77,7 +77,7 @@ from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
 from shared.core.policy.matching import Match, Test, is_glob
 from shared.core.policy.outcome_ttl import OUTCOMES
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.unused import USAGE_KINDS, find_usage_kinds
+from shared.core.policy.usage import USAGE_KINDS, find_usage_kinds
 from shared.core.ttl.ttl import Ttl
 
 

@@ -19,7 +19,7 @@ from shared.core.policy.archives import RuleArchive
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.policy.matching import Duration, Match
 from shared.core.policy.outcome_ttl import AnyDeadline, AnyLasting
-from shared.core.policy.unused import RuleUnused, check_unused
+from shared.core.policy.usage import RuleUnused, check_unused
 from shared.core.ttl.ttl import Ttl
 from shared.core.values.objects import quote
 

@@ -22,7 +22,7 @@ from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.ruling import UnreadableRuleError, add, find_unused_rule
-from shared.core.policy.unused import is_opted_in
+from shared.core.policy.usage import is_opted_in
 from shared.core.references.reference import Reference
 from shared.core.usage.field_writes import UnattestedError, UnknownChangeError, check_readable, hash_foreign_writes
 from shared.core.usage.mark import is_changed_since_mark, is_marked, read_unused_mark, read_used_at
@@ -187,7 +187,7 @@ def decide_unused(
 
     Args:
         obj: Its apiVersion, kind and metadata, and the type of a Secret; any JSON is accepted, and no data is read.
-        kind: `SECRETS` or `CONFIG_MAPS` of `shared.core.policy.unused`.
+        kind: `SECRETS` or `CONFIG_MAPS` of `shared.core.policy.usage`.
         now: The current instant, aware; the API server's time.
         context: The facts beside the object.
         ahead: By how much the API server's clock is ahead of `now`, if it is too far ahead to be trusted.

@@ -187,7 +187,7 @@ def hold_unused(obj: Any, rule: KindRule, reason: str) -> Edit:
 
     Args:
         obj: Its metadata.
-        rule: `SECRETS` or `CONFIG_MAPS` of `shared.core.policy.unused`.
+        rule: `SECRETS` or `CONFIG_MAPS` of `shared.core.policy.usage`.
         reason: Why the object is kept, for people.
 
     Raises:

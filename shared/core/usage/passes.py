@@ -14,7 +14,7 @@ from datetime import datetime
 from shared.core.decision.namespaces import Namespace
 from shared.core.policy.matching import Subject
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.unused import is_opted_in
+from shared.core.policy.usage import is_opted_in
 from shared.core.references.reference import Reference
 from shared.core.usage.never_collected import SYSTEM_NAMESPACES
 

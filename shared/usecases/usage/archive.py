@@ -14,7 +14,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.unused import USAGE_KINDS
+from shared.core.policy.usage import USAGE_KINDS
 from shared.core.references.reference import TargetKind
 from shared.core.usage.archive_proof import ArchiveProof, find_unused_archiving
 from shared.core.values.objects import get_text, ref_of

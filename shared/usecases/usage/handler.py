@@ -10,7 +10,7 @@ from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
 from shared.core.usage.archive_proof import ArchiveProof
 from shared.core.usage.decide_unused import UnusedContext, UnusedDecision, decide_unused

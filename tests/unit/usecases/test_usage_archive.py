@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.core.policy.unused import CONFIG_MAPS
+from shared.core.policy.usage import CONFIG_MAPS
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.children import Children

@@ -10,7 +10,7 @@ from shared.adapters.config.yaml_file import FileError
 from shared.core.archive.archiving import Archiving
 from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS, USAGE_KINDS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS, USAGE_KINDS
 from shared.core.usage.archive_proof import find_unused_archiving
 from tests.builders import kind_rule, namespace, shipped_kinds
 from tests.usage import unused_policy

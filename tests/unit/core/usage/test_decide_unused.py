@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from shared.core.decision.namespaces import namespace_of
-from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import ANY, Requires, Selector
 from shared.core.usage.decide_unused import (
     DeleteUnused,
