@@ -22,7 +22,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.ttl import edits
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.core.usage.mark import hold_unused
-from shared.core.usage.reasons import UnusedReason
+from shared.core.usage.unused_reasons import UnusedReason
 from shared.core.values.objects import get_annotations, printable
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, RUN

@@ -25,7 +25,7 @@ from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
 from shared.cli.usage.usage_report import describe_never_used, describe_unknown, usage_as_json
 from shared.core.ttl.durations import format_duration
-from shared.core.usage.reasons import NEVER_DELETED
+from shared.core.usage.unused_reasons import NEVER_DELETED
 from shared.core.values.objects import get_text, printable, ref_of
 from shared.errors import TtlError
 from shared.evaluation.usage_reader import UsageReader

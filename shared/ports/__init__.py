@@ -13,7 +13,6 @@ from shared.ports.cluster import (
 )
 from shared.ports.journal import Journal, JournalAction, JournalEntry, JournalResult, Refusal, Report
 from shared.ports.process import Clock, Publisher, State
-from shared.ports.reasons import EventReason, HandlingReason, Verdict
 from shared.ports.telemetry import Telemetry
 from shared.ports.timers import (
     EVERY_TIMER,
@@ -28,6 +27,7 @@ from shared.ports.timers import (
     Timers,
 )
 from shared.ports.usage_cluster import ListableKind, ListableKinds, Target, TargetPage, UsageCluster
+from shared.ports.verdicts import EventReason, HandlingReason, Verdict
 
 __all__ = [
     "EVERY_TIMER",

@@ -17,7 +17,7 @@ from shared.core.values.objects import ObjectRef
 from shared.errors import PermanentError
 from shared.messages import Message
 from shared.ports.cluster import EventLevel
-from shared.ports.reasons import EventReason
+from shared.ports.verdicts import EventReason
 
 _MESSAGE_CHARACTERS_MAX = 1_000
 _TEXT_CHARACTERS_MAX = 1_000

@@ -12,7 +12,7 @@ from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports.cluster import EventLevel
 from shared.ports.journal import JournalResult, Refusal, Report
-from shared.ports.reasons import Verdict
+from shared.ports.verdicts import Verdict
 
 
 class Telemetry(Protocol):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shared.core.decision.facts import Reason
-from shared.core.usage.reasons import UnusedReason
+from shared.core.usage.unused_reasons import UnusedReason
 from shared.ports import EventReason, HandlingReason, Verdict
 from shared.safeguards.safeguards import Safeguard
 from tests.builders import ROOT

@@ -17,7 +17,7 @@ from shared.core.usage.decide_unused import (
     WaitUntil,
     decide_unused,
 )
-from shared.core.usage.reasons import UnusedReason as Reason
+from shared.core.usage.unused_reasons import UnusedReason as Reason
 from tests.builders import LONG_AGO, NOW, ago
 from tests.properties.strategies import instant_texts, instants, json_values, paths_of, put
 from tests.usage import (

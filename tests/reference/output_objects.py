@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.core.decision.reasons import Reason
-from shared.core.usage.reasons import UnusedReason
+from shared.core.usage.unused_reasons import UnusedReason
 
 
 def _camel(name: str) -> str:

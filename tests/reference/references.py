@@ -11,7 +11,7 @@ from shared.core.usage.never_collected import (
     SECRET_TYPES,
     SYSTEM_NAMESPACES,
 )
-from shared.core.usage.reasons import UnusedReason
+from shared.core.usage.unused_reasons import UnusedReason
 from tests.reference.texts import code, fill, members, table
 
 _READERS = {"sidecar": "[k8s-sidecar](#k8s-sidecar)", "azure": "[Azure](#azure-volumes)"}

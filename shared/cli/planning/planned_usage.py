@@ -22,7 +22,7 @@ from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
 from shared.cli.usage.usage_report import describe_never_used, usage_as_json
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
-from shared.core.usage.reasons import UnusedReason as Reason
+from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import get_text, printable
 from shared.errors import TtlError
 from shared.evaluation.usage_reader import UsageReader

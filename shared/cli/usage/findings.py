@@ -20,7 +20,7 @@ from shared.core.references.target_names import names_of
 from shared.core.usage.decide_unused import UnusedContext, UnusedDecision, decide_unused
 from shared.core.usage.mark import read_unused_mark
 from shared.core.usage.passes import Observation
-from shared.core.usage.reasons import UnusedReason
+from shared.core.usage.unused_reasons import UnusedReason
 from shared.core.values.objects import get_text, parse_instant
 from shared.errors import PermanentError
 from shared.evaluation.namespaces import Namespaces

@@ -28,7 +28,7 @@ from shared.core.usage.decide_unused import (
     WaitUntil,
 )
 from shared.core.usage.mark import ANNOTATIONS_BYTES_MAX, find_excess_bytes, is_marked, mark_patch, use_patch
-from shared.core.usage.reasons import UnusedReason as Reason
+from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import format_instant, get_text, printable, ref_of
 from shared.evaluation.usage_reader import UsageReader
 

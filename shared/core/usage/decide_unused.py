@@ -28,7 +28,7 @@ from shared.core.usage.field_writes import UnattestedError, UnknownChangeError, 
 from shared.core.usage.mark import is_changed_since_mark, is_marked, read_unused_mark, read_used_at
 from shared.core.usage.never_collected import find_never_collected
 from shared.core.usage.passes import Observation, is_confirmed
-from shared.core.usage.reasons import UnusedReason as Reason
+from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
 
 

@@ -23,7 +23,7 @@ from shared.core.usage.mark import (
     unmark_patch,
     use_patch,
 )
-from shared.core.usage.reasons import UnusedReason
+from shared.core.usage.unused_reasons import UnusedReason
 from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.usage_reader import Target

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
-from shared.core.usage.reasons import UnusedReason
+from shared.core.usage.unused_reasons import UnusedReason
 from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError
 from shared.evaluation.usage_reader import Target, UsageFound

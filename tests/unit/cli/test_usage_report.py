@@ -17,7 +17,7 @@ from shared.cli.usage.usage_report import (
 from shared.core.policy.policy import NO_POLICY
 from shared.core.usage.decide_unused import UnusedContext, decide_unused
 from shared.core.usage.mark import ANNOTATIONS_BYTES_MAX
-from shared.core.usage.reasons import NEVER_DELETED, UnusedReason
+from shared.core.usage.unused_reasons import NEVER_DELETED, UnusedReason
 from shared.ports import Target
 from tests.builders import NOW, ago, having
 from tests.usage import config_map, kind_of, opted_in, passed, refer, unused_policy

@@ -15,7 +15,7 @@ from shared.core.usage.never_collected import (
     NAMES_READ,
     find_never_collected,
 )
-from shared.core.usage.reasons import UnusedReason as Reason
+from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.safeguards.state_schema import NAME
 from tests.builders import LONG_AGO, having, without
 from tests.usage import config_map, secret, written
