@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field, StringConstraints
 
 from shared.core.values.objects import ObjectRef
-from shared.message_fields import Instant, Name, identified_ref
-from shared.messages.message import Message
+from shared.messages.message import Instant, Message, Name, identified_ref
 from shared.messages.timers import Timer
 
 _Ref = Annotated[ObjectRef, AfterValidator(identified_ref)]

@@ -5,8 +5,7 @@ from typing import ClassVar, Literal
 
 from shared.core.kinds.rule import Outcome
 from shared.core.values.objects import ObjectRef
-from shared.message_fields import Instant
-from shared.messages.message import Message
+from shared.messages.message import Instant, Message
 
 
 class ObjectDeleted(Message):

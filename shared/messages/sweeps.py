@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from shared.message_fields import Name
-from shared.messages.message import Message
+from shared.messages.message import Message, Name
 
 SWEEP_COUNT_MAX = 10**12
 """Objects that a sweep counts; without a bound, a forged number could be too long for the log."""

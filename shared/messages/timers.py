@@ -13,8 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from shared.core.kinds.rule import Outcome
 from shared.core.values.objects import ObjectRef
 from shared.core.values.traceparent import find_traceparent
-from shared.message_fields import Instant, Name, identified_ref
-from shared.messages.message import Message
+from shared.messages.message import Instant, Message, Name, identified_ref
 
 
 class Proof(BaseModel):
