@@ -8,12 +8,11 @@ from email.utils import format_datetime
 from functools import partial
 from typing import Any
 
-from shared.adapters.clock import ServerClock
+from shared.adapters.clock import ServerClock, ServerTime
 from shared.adapters.kubernetes.bodies import typed
 from shared.adapters.kubernetes.discovery import Discovery, object_path
 from shared.adapters.kubernetes.metadata_only import as_target
 from shared.adapters.kubernetes.refusals import GoneError, raise_for
-from shared.adapters.kubernetes.server_time import ServerTime
 from shared.adapters.kubernetes.usage_lists import discover_listable
 from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.kinds.rule import KindRule

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from shared.adapters.clock import ServerTime
 from shared.adapters.kubernetes.bodies import PAGE_BYTES_MAX, PAGE_LIMIT, ListReader, read_outcome, typed
 from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.metadata_only import (
@@ -21,7 +22,6 @@ from shared.adapters.kubernetes.metadata_only import (
 )
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
-from shared.adapters.kubernetes.server_time import ServerTime
 from shared.adapters.kubernetes.transport import Transport
 from shared.adapters.kubernetes.usage_lists import ListingApiServer
 from shared.adapters.kubernetes.watch_lines import Memory, WatchEvent, parse_watch_line

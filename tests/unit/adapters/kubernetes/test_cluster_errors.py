@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from shared.adapters import clock
 from shared.adapters.http_client import RedirectError
-from shared.adapters.kubernetes import api_groups, bodies, server_time
+from shared.adapters.kubernetes import api_groups, bodies
 from shared.adapters.kubernetes import cluster as adapter
 from shared.adapters.kubernetes import requests as apiserver
 from shared.adapters.kubernetes.connect import connect
@@ -123,7 +124,7 @@ class Deadline:
 def deadline(monkeypatch):
     deadline = Deadline()
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", deadline.limit)
-    monkeypatch.setattr(server_time, "READ_SECONDS_MAX", deadline.limit)
+    monkeypatch.setattr(clock, "READ_SECONDS_MAX", deadline.limit)
     monkeypatch.setattr(api_groups, "DISCOVERY_SECONDS_MAX", deadline.limit)
     for module in (adapter, apiserver):
         monkeypatch.setattr(module, "time", deadline)

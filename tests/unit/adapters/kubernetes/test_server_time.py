@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.clock import ServerClock
-from shared.adapters.kubernetes.server_time import FAILED_PAUSE_SECONDS, PAUSE_SECONDS, ServerTime
+from shared.adapters.clock import FAILED_PAUSE_SECONDS, PAUSE_SECONDS, ServerClock, ServerTime
 from shared.errors import PermanentError, TryLaterError
 from tests.builders import NOW, later
 from tests.simulation.virtualloop import VirtualLoop
