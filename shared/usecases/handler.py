@@ -39,9 +39,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.archive.gate import CHILD_REASONS, find_propagation
+from shared.core.archive.gate import CHILD_REASONS
 from shared.core.decision.decide import Expire, Ignore, Wait
-from shared.core.decision.facts import Facts, Reason, audited_of
+from shared.core.decision.facts import Facts, Reason, audited_of, find_propagation
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef

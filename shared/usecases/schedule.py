@@ -117,7 +117,7 @@ def is_archived_now(
 
     `archive` then sets the timer of the deletion.
     """
-    if not may_archive(obj, rule, context):
+    if not context.policy.archives or not may_archive(obj, rule, context):
         return False
     archiving = decide_archive(obj, rule, now, context, finish=decision.facts.finish)
     return isinstance(archiving, ToArchive) or archiving.reason is Reason.NAMESPACE_UNREAD

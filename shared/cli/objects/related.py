@@ -10,10 +10,11 @@ from typing import Any
 
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.own_deletion import describe_own_deletion
-from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN, find_propagation
+from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN
 from shared.core.decision.case import OWNER_REASONS
 from shared.core.decision.cleaners import find_cleaners, find_finalizers
 from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait
+from shared.core.decision.facts import find_propagation
 from shared.core.decision.finish import Finish, find_early_finish, finish_of
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule

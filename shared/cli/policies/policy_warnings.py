@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from shared.cli.objects.archive_report import describe_archived_first
 from shared.cli.policies.comparison import Comparison, Term
-from shared.core.archive.gate import find_propagation
 from shared.core.deadlines.deadline import Stage
 from shared.core.decision.decide import Ignore, Reason
+from shared.core.decision.facts import find_propagation
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.limits import BreakerLimits, Limits, Rate

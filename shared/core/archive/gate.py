@@ -23,11 +23,11 @@ write of the object counts, which is not before it either.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-from shared.core.archive.archiving import ArchiveFact, Archiving
+from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.decision.case import Case
-from shared.core.decision.facts import Context, Facts, Reason
+from shared.core.decision.facts import Facts, Reason, find_propagation
 from shared.core.decision.namespaces import ARCHIVE
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import NATIVE_GROUP, ArchiveDestination
@@ -96,20 +96,19 @@ def find_archive_fact(case: Case, archiving: Archiving) -> ArchiveFact | None:
     return fact if fact is not None and fact.is_about(case.obj, archiving) else None
 
 
-def apply_children_gate(obj: Any, rule: KindRule, context: Context, facts: Facts) -> tuple[Reason | None, Facts]:
+def apply_children_gate(obj: Any, rule: KindRule, fact: ChildrenFact, facts: Facts) -> tuple[Reason | None, Facts]:
     """The reason to keep an object that is due because of its children, and its facts with their grace. Total.
 
     Args:
         obj: The object.
         rule: The rule of its kind.
-        context: The facts beside the object.
+        fact: What is known about its children.
         facts: The facts about it.
 
     Returns:
         The reason is None if no child keeps the object. Then `due_at` is not before the end of each grace.
     """
-    fact = context.children
-    if fact is None or find_propagation(facts, rule) == "Orphan":
+    if find_propagation(facts, rule) == "Orphan":
         return None, facts
     if fact.uid != get_text(obj, "metadata.uid"):
         return Reason.CHILDREN_UNREAD, facts
@@ -118,11 +117,6 @@ def apply_children_gate(obj: Any, rule: KindRule, context: Context, facts: Facts
     if fact.ready_at is None or (facts.due_at is not None and fact.ready_at <= facts.due_at):
         return None, facts
     return None, replace(facts, due_at=fact.ready_at, moved_by=fact.moved_by)
-
-
-def find_propagation(facts: Facts, rule: KindRule) -> Literal["Background", "Foreground", "Orphan"]:
-    """The propagationPolicy of the DELETE: of the policy rule that sets the TTL or the deadline, else of the kind."""
-    return (facts.policy_rule.propagation if facts.policy_rule else None) or rule.propagation
 
 
 def find_stored_at(obj: Any) -> datetime | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.core.decision.facts import Context, Reason
 from shared.core.decision.finish import Finish
-from shared.core.decision.namespaces import CLUSTER_SCOPED, Namespace
+from shared.core.decision.namespaces import ARCHIVE, CLUSTER_SCOPED, Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.ruling import Due
 from shared.core.ttl.ttl import InheritedFact, InvalidTtlError, Ttl, find_ttl, find_ttl_source
@@ -29,6 +29,13 @@ class Case:
     def namespace(self) -> Namespace | None:
         """The object's Namespace; None if it was not read. A cluster-scoped object has an empty one."""
         return CLUSTER_SCOPED if self.rule.scope == "Cluster" else self.context.namespace
+
+    @property
+    def may_be_archived(self) -> bool:
+        """Whether the object, its namespace or the policy may want an archive; an unread namespace may."""
+        namespace = self.namespace
+        is_asked_for = ARCHIVE in self.annotations or bool(self.context.policy.archives)
+        return is_asked_for or namespace is None or namespace.archive is not None
 
     def own_ttl(self) -> Ttl | None:
         """The TTL from the object's annotations or its kind's field, unless only its controller acts on that field.

@@ -112,9 +112,10 @@ def find_kept(  # noqa: PLR0913 - the arguments of decide
     Returns:
         None if no child keeps the object; and its facts with the grace of its children.
     """
-    reason, facts = apply_children_gate(obj, rule, context, facts)
-    if reason is not None:
-        return Ignore(reason, facts), facts
+    if context.children is not None:
+        reason, facts = apply_children_gate(obj, rule, context.children, facts)
+        if reason is not None:
+            return Ignore(reason, facts), facts
     return (find_wait(facts.due_at, facts, now, ahead) if facts.due_at is not None else None), facts
 
 

@@ -165,7 +165,8 @@ def _find(  # noqa: PLR0913 - all that sets when an object is due
         audited_by=due.rule.name if due.rule is not None and due.rule.audit else "",
     )
     # An object that is only reported needs no archive.
-    return apply_gate(case, facts) if reason is None and not facts.audited_by else (reason, facts)
+    is_gated = reason is None and not facts.audited_by and case.may_be_archived
+    return apply_gate(case, facts) if is_gated else (reason, facts)
 
 
 def _evaluate_early(case: Case, ruling: Ruling, find: Callable[[RuleTtl], Evaluated], usual: Evaluated) -> Evaluated:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.deadlines.deadline import Deadline, Stage
@@ -14,6 +15,7 @@ from shared.core.decision.finish import Finish
 from shared.core.decision.namespaces import Namespace
 from shared.core.decision.reasons import Reason
 from shared.core.kinds.deadline_rule import Action
+from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.ttl import InheritedFact, Ttl
@@ -236,3 +238,8 @@ class Audited:
 def audited_of(facts: Facts) -> Audited:
     """What the rule of `facts.audited_by` would do."""
     return Audited(facts.audited_by, facts.due_at, facts.summary())
+
+
+def find_propagation(facts: Facts, rule: KindRule) -> Literal["Background", "Foreground", "Orphan"]:
+    """The propagationPolicy of the DELETE: of the policy rule that sets the TTL or the deadline, else of the kind."""
+    return (facts.policy_rule.propagation if facts.policy_rule else None) or rule.propagation
