@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from shared.adapters.config.yaml_file import describe_problem
-from shared.core.deadlines.run import is_merged, run_of, waiting_of
+from shared.core.deadlines.mark import is_merged
+from shared.core.deadlines.run import run_of, waiting_of
 from shared.core.decision.finish import EARLY_FINISH, Finish, find_early_finish, finish_of, lacks_managed_fields
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.deadline_rule import DeadlineRule

@@ -11,8 +11,7 @@ from typing import Any
 from shared.core.archive.field_path import FieldPath, without_fields
 from shared.core.archive.resumers import QUEUE_LABEL, find_applying, find_resuming, without_marks
 from shared.core.archive.server_fields import without_server_fields
-from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
-from shared.core.deadlines.run import is_merged
+from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS, is_merged
 from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.edits import HELD_TTL, find_held_problem, hold

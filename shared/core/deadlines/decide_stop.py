@@ -29,8 +29,8 @@ from shared.core.deadlines.deadline import (
     Stage,
     annotated_deadlines,
 )
-from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, InvalidMarkError, Mark, read_mark
-from shared.core.deadlines.run import Run, Waiting, find_stop_problem, is_merged, run_of, waiting_of
+from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, InvalidMarkError, Mark, is_merged, read_mark
+from shared.core.deadlines.run import Run, Waiting, find_stop_problem, run_of, waiting_of
 from shared.core.decision.appliers import find_applier
 from shared.core.decision.case import Case, is_of_kind
 from shared.core.decision.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_kept, find_wait

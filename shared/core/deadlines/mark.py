@@ -1,9 +1,10 @@
-"""The mark that `enforce` writes on an object when it stops it.
+"""The mark that `enforce` writes on an object when it stops it, and whether the patch of a stop is in place.
 
 The mark proves that `enforce` stopped an object. It limits how often the object is stopped. If the kind does not report
 the end, the mark makes the object count as failed. The patch that stops the object also writes the mark.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -105,3 +106,17 @@ def mark_annotations(obj: Any, at: datetime, before: Mark | None, *, of_spec: bo
         STOPPED_GENERATION: str(generation + 1) if isinstance(generation, int) else "",
     }
     return {f"{ANNOTATION_DOMAIN}/{name}": value for name, value in marks.items()}
+
+
+def is_merged(obj: Any, patch: Mapping[str, Any]) -> bool:
+    """Return whether an object already has all values of a JSON merge patch."""
+    if not isinstance(obj, dict):
+        return False
+    for key, wanted in patch.items():
+        present = obj.get(key)
+        if isinstance(wanted, dict):
+            if not is_merged(present, wanted):
+                return False
+        elif type(present) is not type(wanted) or present != wanted:
+            return False
+    return True

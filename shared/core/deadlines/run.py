@@ -87,17 +87,3 @@ def find_stop_problem(obj: Any, rule: DeadlineRule, action: Action) -> str:
         return rule.exception.why if rule.exception is not None and holds(rule.exception.when, obj) else ""
     except UnknownShapeError as error:
         return f"it is unknown whether the stop would have an effect: {error}"
-
-
-def is_merged(obj: Any, patch: Mapping[str, Any]) -> bool:
-    """Return whether an object already has all values of a JSON merge patch."""
-    if not isinstance(obj, dict):
-        return False
-    for key, wanted in patch.items():
-        present = obj.get(key)
-        if isinstance(wanted, dict):
-            if not is_merged(present, wanted):
-                return False
-        elif type(present) is not type(wanted) or present != wanted:
-            return False
-    return True

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.core.deadlines.mark import InvalidMarkError, read_mark
-from shared.core.deadlines.run import is_merged
+from shared.core.deadlines.mark import InvalidMarkError, is_merged, read_mark
 from shared.core.decision.instants import find_instant
 from shared.core.kinds.predicates import UnknownShapeError, conditions_of, holds, matching_conditions
 from shared.core.kinds.rule import FinishedWhen, KindRule, Outcome

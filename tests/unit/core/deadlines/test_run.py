@@ -2,7 +2,8 @@
 
 import pytest
 
-from shared.core.deadlines.run import Run, is_merged, run_of
+from shared.core.deadlines.mark import is_merged
+from shared.core.deadlines.run import Run, run_of
 from shared.core.kinds.deadline_rule import DeadlineRule
 from shared.core.values.objects import parse_instant
 
