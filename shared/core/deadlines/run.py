@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.core.decision.instants import find_instant
+from shared.core.decision.finish import find_instant
 from shared.core.kinds.deadline_rule import Action, DeadlineRule
 from shared.core.kinds.predicates import UnknownShapeError, holds
 
