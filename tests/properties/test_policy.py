@@ -7,11 +7,10 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from shared.core.decision.appliers import APPLIERS
 from shared.core.decision.capacity import NO_PRESSURE, WITHIN_COUNT, Counted, QuotaPressure, QuotaUsage
 from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.decision.dispatchers import DISPATCHERS
 from shared.core.decision.finish import finish_of
+from shared.core.decision.makers import APPLIERS, DISPATCHERS
 from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.ruling import add

@@ -1,9 +1,8 @@
 """Every reason for which an object is kept, waits, or is deleted."""
 
 from shared.cli.deleters.obstacles import ObstacleReason
-from shared.core.decision.appliers import APPLIERS
-from shared.core.decision.dispatchers import DISPATCHERS
 from shared.core.decision.facts import Reason
+from shared.core.decision.makers import APPLIERS, DISPATCHERS
 from shared.ports import HandlingReason, Verdict
 from shared.safeguards.safeguards import Safeguard
 from tests.reference.texts import code, fill, members, table

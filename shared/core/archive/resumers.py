@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.core.decision.dispatchers import find_dispatcher
+from shared.core.decision.makers import find_dispatcher
 from shared.core.values.objects import get_in
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"

@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from shared.core.decision.appliers import find_applier
-from shared.core.decision.dispatchers import find_dispatcher
+from shared.core.decision.makers import find_applier, find_dispatcher
 from shared.core.kinds.predicates import Predicate, UnknownShapeError, holds
 from shared.core.kinds.rule import Cleaner, KindRule
 from shared.core.ttl.ttl import InvalidTtlError, is_left_to_controller, native_ttl

@@ -10,8 +10,8 @@ from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.deadlines.deadline import Deadline, Stage
 from shared.core.deadlines.mark import Mark
 from shared.core.decision.capacity import Counted, QuotaPressure
-from shared.core.decision.dispatchers import Dispatcher
 from shared.core.decision.finish import Finish
+from shared.core.decision.makers import Dispatcher
 from shared.core.decision.namespaces import Namespace
 from shared.core.decision.reasons import Reason
 from shared.core.kinds.deadline_rule import Action
