@@ -4,8 +4,7 @@ from functools import cache
 from typing import Any
 
 from shared.adapters.config.carrier_files import read_carriers
-from shared.core.references.carrier import Carrier, Carriers
-from shared.core.references.paths import Many, parse_path
+from shared.core.references.carrier import Carrier, Carriers, Many, parse_path
 from shared.core.references.reading import ReferenceReader, read_each_reference
 from shared.core.references.reference import BOTH, Reference
 from shared.core.references.target_names import TargetNames, name_targets

@@ -1,4 +1,4 @@
-"""Carrier rules: data that lists the fields of a kind that name Secrets and ConfigMaps; and finding them by kind.
+"""Carrier rules: data that lists the fields of a kind that name Secrets and ConfigMaps.
 
 Each kind has one YAML file, in `shared/references/`. To add a kind, add a file. The whole schema:
 
@@ -34,17 +34,77 @@ Each kind has one YAML file, in `shared/references/`. To add a kind, add a file.
 
 A name that stands as a word in an annotation, or in an argument or a variable of a container, counts for every kind
 that is read: see `mentions`.
+
+A path starts at the root of the object. `[*]` stands for each element of a list, and `*` for each value of a mapping. A
+key with other characters is quoted: `metadata.annotations["example.com/secret"]`.
 """
 
-from typing import Literal, Self
+import re
+from enum import Enum
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from shared.core.kinds.predicates import ApiVersion, RuleModel, Word
 from shared.core.kinds.rule import check_one_group
-from shared.core.references.paths import FieldPath
 from shared.core.references.reference import BOTH, TargetKind
+
+
+class Many(Enum):
+    """A step of a path that leads to several values."""
+
+    ELEMENTS = "[*]"
+    VALUES = "*"
+
+
+Step = str | Many
+
+_KEY = r"[A-Za-z_][\w-]*"
+_STEP = re.compile(rf'\.?(?P<key>{_KEY})|\.?(?P<values>\*)|(?P<elements>\[\*\])|\["(?P<quoted>[^"]+)"\]', re.ASCII)
+_PATH = re.compile(rf'({_KEY}|\*)(\.({_KEY}|\*)|\[\*\]|\["[^"]+"\])*', re.ASCII)
+_PLAIN = re.compile(_KEY, re.ASCII)
+
+PATH_CHARACTERS_MAX = 500
+
+
+def _check_path(text: str) -> str:
+    if len(text) > PATH_CHARACTERS_MAX or not _PATH.fullmatch(text):
+        raise PydanticCustomError(
+            "path", 'expected a path such as spec.tls[*].secretName, spec.*.template or metadata.annotations["a/b"]'
+        )
+    return text
+
+
+FieldPath = Annotated[str, AfterValidator(_check_path)]
+"""A path of a carrier rule."""
+
+
+def parse_path(path: str) -> tuple[Step, ...]:
+    """The steps of a valid path."""
+    steps: list[Step] = []
+    for found in _STEP.finditer(path):
+        if found["values"]:
+            steps.append(Many.VALUES)
+        elif found["elements"]:
+            steps.append(Many.ELEMENTS)
+        else:
+            steps.append(found["key"] or found["quoted"])
+    return tuple(steps)
+
+
+def format_path(keys: tuple[str | int, ...]) -> str:
+    """The text of a path with the keys and places that an object has: `spec.tls[0].secretName`."""
+    text = ""
+    for key in keys:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        elif _PLAIN.fullmatch(key):
+            text += f".{key}"
+        else:
+            text += f'["{key}"]'
+    return text.removeprefix(".")
+
 
 TYPED = "typed"
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shared.core.references.carrier import Carrier, ReferenceField
-from shared.core.references.paths import Many, Step, parse_path
+from shared.core.references.carrier import Carrier, Many, ReferenceField, Step, parse_path
 from shared.core.references.reference import TargetKind
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.references.carrier import TYPED, ReferenceField
-from shared.core.references.paths import Many, format_path, parse_path
+from shared.core.references.carrier import TYPED, Many, ReferenceField, format_path, parse_path
 from shared.core.references.reference import ANY, BOTH, Reference, Selector, TargetKind, as_pattern, read_selector
 from shared.core.values.objects import ObjectRef, quote
 

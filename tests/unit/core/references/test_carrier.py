@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.adapters.config.carrier_files import CARRIERS
-from shared.core.references.carrier import Carrier, Carriers
-from shared.core.references.paths import Many, format_path, parse_path
+from shared.core.references.carrier import Carrier, Carriers, Many, format_path, parse_path
 from tests.builders import having, without
 from tests.references import shipped_carriers
 

@@ -14,7 +14,7 @@ Mutants that these tests were tried with; each makes at least one test fail:
 
 import pytest
 
-from shared.core.references.paths import parse_path
+from shared.core.references.carrier import parse_path
 from tests.builders import not_none
 from tests.references import at_path, carrying, names, names_by_rule, shipped_carriers
 
