@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from shared.adapters.config.yaml_text import SafeLoader
+from shared.adapters.config.yaml_file import SafeLoader
 from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.installation.guard_status import GROUP, PLURALS
 from shared.installation.inventory import Obj, name_of, read_list

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from shared.adapters.config.yaml_text import describe_error
+from shared.adapters.config.yaml_file import describe_error
 from shared.core.values.objects import quote
 from shared.errors import TtlError
 

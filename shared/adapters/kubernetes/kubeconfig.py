@@ -20,7 +20,7 @@ from kubernetes.aio.config import kube_config
 from kubernetes.aio.config.openid import OpenIDRequestor
 
 from shared.adapters.config.settings import SettingsError
-from shared.adapters.config.yaml_text import describe_error
+from shared.adapters.config.yaml_file import describe_error
 from shared.adapters.http_client import refuse_redirects
 from shared.adapters.kubernetes.tls import tls_context
 from shared.adapters.kubernetes.transport import Transport, get_proxy

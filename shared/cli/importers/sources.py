@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from shared.adapters.config.yaml_text import SafeLoader, describe_error
+from shared.adapters.config.yaml_file import SafeLoader, describe_error
 from shared.cli.importers.imported import ImportedConfigError, Source, expect_mapping
 from shared.cli.input.documents import open_file, read_documents
 from shared.core.kinds.catalogue import Catalogue

@@ -16,7 +16,7 @@ from typing import IO, Any
 import yaml
 from yaml import MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
-from shared.adapters.config.yaml_text import SafeLoader, describe_error, measure
+from shared.adapters.config.yaml_file import SafeLoader, describe_error, measure
 from shared.core.values.jsontext import JSON_DEPTH_MAX, is_nested_deeper
 from shared.core.values.objects import quote
 from shared.errors import TtlError
