@@ -12,8 +12,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from shared.adapters.events.cloudevents import Event
-from shared.adapters.tracing.attributes import NAMESPACE, get_name_attribute
-from shared.adapters.tracing.current import Kind, Span, current_traceparent, get_tracer, within, within_span
+from shared.adapters.tracing.current import (
+    NAMESPACE,
+    Kind,
+    Span,
+    current_traceparent,
+    get_name_attribute,
+    get_tracer,
+    within,
+    within_span,
+)
 from shared.core.values.traceparent import TRACEPARENT, find_traceparent
 
 _CHARACTERS_MAX = 500

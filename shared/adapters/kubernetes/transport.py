@@ -24,8 +24,15 @@ from aiohttp import (
 
 from shared.adapters.http_client import RedirectError, Unrepeated, refuse_redirect
 from shared.adapters.kubernetes.tls import CaFile
-from shared.adapters.tracing.attributes import NAMESPACE, get_name_attribute, note_status
-from shared.adapters.tracing.current import Kind, current_traceparent, get_tracer, within_span
+from shared.adapters.tracing.current import (
+    NAMESPACE,
+    Kind,
+    current_traceparent,
+    get_name_attribute,
+    get_tracer,
+    note_status,
+    within_span,
+)
 from shared.core.values.traceparent import TRACEPARENT
 from shared.errors import TryLaterError
 

@@ -1,9 +1,14 @@
-"""The span in which the running task works, and the tracer of this process."""
+"""The span in which the running task works, the tracer of this process, and attributes that several spans have.
+
+Sources: https://opentelemetry.io/docs/specs/semconv/resource/k8s/ and
+https://opentelemetry.io/docs/specs/semconv/http/http-spans/.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
+from http import HTTPStatus
 from typing import Protocol
 
 Attributes = Mapping[str, str | int]
@@ -98,3 +103,32 @@ def within_span(span: Span) -> Iterator[Span]:
     finally:
         _current.reset(token)
         span.end()
+
+
+NAMESPACE = "k8s.namespace.name"
+
+_NAMED = {
+    "": ("pod", "replicationcontroller"),
+    "apps": ("daemonset", "deployment", "replicaset", "statefulset"),
+    "batch": ("cronjob", "job"),
+}
+"""The kinds by API group for which OpenTelemetry defines an attribute of their name."""
+
+
+def get_name_attribute(group: str, kind: str) -> str | None:
+    """Return the attribute of an object's name, such as `k8s.job.name`; None if OpenTelemetry defines none.
+
+    Args:
+        group: The API group; empty for the core group.
+        kind: The kind, or its plural in lower case.
+    """
+    name = kind.lower().removesuffix("s")
+    return f"k8s.{name}.name" if name in _NAMED.get(group, ()) else None
+
+
+def note_status(span: Span | None, status: int) -> None:
+    """Set the HTTP status of an answer; 4xx and 5xx are failures."""
+    if span is not None:
+        span.set("http.response.status_code", status)
+        if status >= HTTPStatus.BAD_REQUEST:
+            span.fail(str(status))
