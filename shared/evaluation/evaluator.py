@@ -26,12 +26,11 @@ from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.child_check import ChildCheck
 from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
-from shared.evaluation.lost_marks import LostMarks
+from shared.evaluation.lost_marks import LostMarks, SentWarnings
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners, with_owner
 from shared.evaluation.quotas import Quotas
 from shared.evaluation.ranks import FALLEN_MAX, Ranks
-from shared.evaluation.sent_warnings import SentWarnings
 from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Archives, Cluster, Snapshot, Telemetry
 
