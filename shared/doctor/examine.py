@@ -21,7 +21,7 @@ from shared.doctor.proofs import check_proofs
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
 from shared.doctor.server import check_kinds, check_knative, check_server
-from shared.doctor.timers import check_timers
+from shared.doctor.timer_engines import check_timers
 from shared.doctor.usage_needs import check_usage
 from shared.doctor.wiring import (
     check_brokers,

@@ -10,8 +10,7 @@ import pytest
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.metadata_only import METADATA
 from shared.doctor.findings import Level
-from shared.doctor.timer_engines import PodCount, count_pods, service_of
-from shared.doctor.timers import check_timers, port_of, report_answer
+from shared.doctor.timer_engines import PodCount, check_timers, count_pods, port_of, report_answer, service_of
 from shared.errors import ForbiddenError
 from tests.builders import having, without
 from tests.unit.doctor.test_doctor import PLACE, fixture, inventory, named, wrong
