@@ -26,7 +26,7 @@ from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.child_check import ChildCheck
 from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
-from shared.evaluation.lost_marks import LostMarks, SentWarnings
+from shared.evaluation.memories import LostMarks, SentWarnings
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners, with_owner
 from shared.evaluation.quotas import Quotas

@@ -10,8 +10,8 @@ from shared.core.decision.decide import Ignore
 from shared.core.decision.facts import Context
 from shared.core.decision.namespaces import namespace_of
 from shared.core.decision.reasons import Reason
-from shared.evaluation import lost_marks
-from shared.evaluation.lost_marks import LostMarks
+from shared.evaluation import memories
+from shared.evaluation.memories import LostMarks
 from tests.builders import JOB, NOW, having, job, namespace, not_none, stamp
 
 
@@ -53,7 +53,7 @@ def test_marked_stops_are_left_to_the_mark():
 
 
 def test_number_of_objects_is_bounded(lost, monkeypatch):
-    monkeypatch.setattr(lost_marks, "OBJECTS_MAX", 1)
+    monkeypatch.setattr(memories, "OBJECTS_MAX", 1)
     lost.stopped("b", due(), NOW)
 
     assert lost.checked("a", due()) == due()
