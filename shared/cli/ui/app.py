@@ -27,8 +27,7 @@ from starlette.types import Receive
 
 from shared.adapters.kubernetes.reviews import Reviews
 from shared.cli.input.options import home_namespace, namespace_name
-from shared.cli.ui.cached_view import CachedView
-from shared.cli.ui.cluster_view import ClusterView
+from shared.cli.ui.cluster_view import CachedView, ClusterView
 from shared.cli.ui.front_door import FrontDoor
 from shared.cli.ui.overview import overview
 from shared.cli.ui.shown import PLACES_CHECKED_MAX, Asked, FindGrant, ShownView, UserGrants, show_view

@@ -19,9 +19,8 @@ from shared.adapters.events.http_limits import LimitedHttp
 from shared.adapters.kubernetes.reviews import Reviews
 from shared.cli.input.options import Options
 from shared.cli.ui.app import UiServer, make_app
-from shared.cli.ui.cached_view import CachedView
 from shared.cli.ui.certificate import ServerCertificate
-from shared.cli.ui.cluster_view import read_cluster_view
+from shared.cli.ui.cluster_view import CachedView, read_cluster_view
 from shared.cli.ui.front_door import FrontDoor
 from shared.errors import PermanentError
 from shared.standalone.embedded_uvicorn import InProcessServer

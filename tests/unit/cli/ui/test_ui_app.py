@@ -10,8 +10,7 @@ import pytest
 from shared.adapters.kubernetes.requests import Answer
 from shared.adapters.kubernetes.reviews import REVIEW_CACHED_SECONDS, Reviews
 from shared.cli.ui.app import UiServer, make_app
-from shared.cli.ui.cached_view import CachedView
-from shared.cli.ui.cluster_view import UnreadPart
+from shared.cli.ui.cluster_view import CachedView, UnreadPart
 from shared.cli.ui.shown import PLACES_CHECKED_MAX
 from shared.errors import ForbiddenError, TryLaterError
 from tests.builders import NOW
