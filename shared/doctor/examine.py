@@ -13,9 +13,8 @@ from shared.core.values.objects import get_in, get_text, parse_instant
 from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_safeguards, check_sweep
 from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
-from shared.doctor.delete_guard import check_guard
+from shared.doctor.delete_guard import check_guard, check_guardrails
 from shared.doctor.findings import Finding, fail, warn
-from shared.doctor.guardrails import check_guardrails
 from shared.doctor.other_installations import check_other_installations
 from shared.doctor.proofs import check_proofs
 from shared.doctor.rights import accounts_of, check_rights

@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from shared.doctor import guardrails
+from shared.doctor import delete_guard
 from shared.doctor.findings import Level
 from shared.errors import ForbiddenError
 from shared.installation.inventory import name_of
 from tests.builders import having, without
 from tests.unit.doctor.test_doctor_guard import PLACE, Server
 
-SHIPPED = list(guardrails._shipped())  # the manifests themselves are the table
+SHIPPED = list(delete_guard._shipped())  # the manifests themselves are the table
 POLICIES = [one for one in SHIPPED if not one["kind"].endswith("Binding")]
 BINDINGS = [one for one in SHIPPED if one["kind"].endswith("Binding")]
 HOLDS = "ttl-after-finished-holds"
 
 
 def check(server, place=PLACE):
-    return asyncio.run(guardrails.check_guardrails(server, place))
+    return asyncio.run(delete_guard.check_guardrails(server, place))
 
 
 def altered(objects, name, path, value):
