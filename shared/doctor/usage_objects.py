@@ -17,8 +17,7 @@ from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
 from shared.errors import TtlError
 from shared.evaluation.namespaces import Namespaces
 from shared.installation.place import Place
-from shared.installation.rbac import Right
-from shared.installation.usage_rights import OBJECTS_ROLE, object_needs
+from shared.installation.rbac import OBJECTS_ROLE, Right, object_needs
 
 NAMESPACES_ASKED_MAX = 100
 """The most namespaces of which each right is checked, if it is not granted in all namespaces."""

@@ -11,8 +11,8 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import TICK
 from shared.core.references.carrier import Carriers
 from shared.core.values.objects import ANNOUNCED_LABEL
+from shared.installation.rbac import OBJECT_VERBS, OBJECTS_ROLE
 from shared.installation.usage_guard import usage_guards
-from shared.installation.usage_rights import OBJECT_VERBS, OBJECTS_ROLE
 from shared.standalone.triggers import read_triggers
 from shared.usecases.usage.tick import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
