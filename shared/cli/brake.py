@@ -13,8 +13,8 @@ from shared.cli.output.messages import warn
 from shared.cli.output.width import echo
 from shared.core.values.objects import printable
 from shared.errors import TryLaterError, TtlError
-from shared.installation.defaults import HOME, LEASE, RUN
 from shared.installation.leader import Leader
+from shared.installation.place import HOME, LEASE, RUN
 from shared.safeguards.brake import start_deletions, stop_deletions
 from shared.safeguards.state_schema import BrakeStop
 

@@ -28,8 +28,7 @@ from shared.cli.output.width import terminal_width, wrap, wrap_command
 from shared.doctor.archives import ArchivePolicy
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, as_json
-from shared.installation.defaults import HOME
-from shared.installation.place import Place
+from shared.installation.place import HOME, Place
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative"
 _INDENT = 6

@@ -13,9 +13,9 @@ from shared.cli.input.command import command
 from shared.cli.input.options import Options, kinds_dir_option, known_rules, namespace_option
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import printable
-from shared.installation.defaults import HOME
 from shared.installation.guards import guards
 from shared.installation.kind_manifests import Manifest, component_of, deadline_deletes, identity_of, join
+from shared.installation.place import HOME
 
 _STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120}
 _FOLDED_FROM = 100

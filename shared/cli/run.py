@@ -46,8 +46,8 @@ from shared.cli.timers.place import make_path_of_run
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import printable
 from shared.errors import TtlError
-from shared.installation.defaults import LEASE, RUN
 from shared.installation.leader import read_leader
+from shared.installation.place import LEASE, RUN
 from shared.ports import Verdict
 from shared.standalone.lease import LeadershipLostError, Lease
 from shared.standalone.runner import Runner

@@ -12,10 +12,9 @@ from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import get_in, get_text, parse_instant
 from shared.core.values.scope import parse_scope
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
-from shared.installation.defaults import LEASE
 from shared.installation.inventory import Inventory, Listed
 from shared.installation.leader import LEASE_AGE_MAX
-from shared.installation.place import Place
+from shared.installation.place import LEASE, Place
 from shared.installation.sweeps import find_last_sweep, time_of
 from shared.ports import EventReason
 from shared.safeguards.state_schema import NAME, StateContents, parse_state

@@ -8,11 +8,10 @@ from shared.doctor.activity import check_safeguards
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.server import check_knative
 from shared.errors import TtlError
-from shared.installation.defaults import HOME, RUN
 from shared.installation.inventory import Inventory, read_inventory
 from shared.installation.leader import read_leader, read_state_namespace
 from shared.installation.mounted import READ
-from shared.installation.place import Place
+from shared.installation.place import HOME, RUN, Place
 from shared.safeguards.state_schema import NAME
 
 RUN_CHECK = "run"

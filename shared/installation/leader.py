@@ -10,7 +10,7 @@ from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import get_text, list_mappings, parse_instant, printable
 from shared.core.values.scope import Scope, parse_scope
 from shared.errors import AbsentKindError, TtlError
-from shared.installation.defaults import LEASE
+from shared.installation.place import LEASE
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster

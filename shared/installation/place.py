@@ -1,10 +1,21 @@
-"""Where an installation is, and the commands with which its operator changes it."""
+"""Where an installation is, its default names, and the commands with which its operator changes it."""
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from shared.safeguards.state_schema import HOME
+
+__all__ = ["HOME", "LEASE", "RUN"]
+
+RUN = "default"
+"""The default namespace of the Lease of `run`."""
+
+LEASE = "ttl-after-finished"
+"""The name of the Lease of `run` and of the Deployment `standalone`."""
+
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _COMPONENT = re.compile(r"components/(.+)/rbac\.yaml")

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 from shared.core.kinds.native_ttl import TtlSourceKind
 from shared.core.kinds.rule import KindRule
-from shared.installation.defaults import LEASE
+from shared.installation.place import LEASE
 from shared.safeguards.state_schema import NAME as STATE
 
 EVERY_KIND = {

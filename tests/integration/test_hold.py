@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shared.devserver.real_servers import RealServer
-from shared.installation.defaults import HOME, LEASE, RUN
+from shared.installation.place import HOME, LEASE, RUN
 from shared.safeguards.state_schema import NAME
 from tests.integration.conftest import Api, run_command
 from tests.integration.test_run import Cluster

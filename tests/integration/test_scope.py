@@ -13,7 +13,7 @@ import pytest
 from shared.core.values.objects import format_instant
 from shared.core.values.scope import parse_scope
 from shared.devserver.real_servers import RealServer
-from shared.installation.defaults import LEASE
+from shared.installation.place import LEASE
 from tests.integration.conftest import Api, Run, limited_kubeconfig, run_command
 from tests.integration.test_restraints import Pods
 

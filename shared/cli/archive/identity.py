@@ -20,7 +20,7 @@ from shared.core.values.objects import printable
 from shared.errors import TtlError
 from shared.evaluation.archive_identity import new_id
 from shared.evaluation.cluster_id import ClusterIdentity
-from shared.installation.defaults import HOME, RUN
+from shared.installation.place import HOME, RUN
 from shared.safeguards.archive_ids import remember_archive
 
 if TYPE_CHECKING:  # the clients of the stores take long to load

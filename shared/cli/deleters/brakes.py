@@ -16,8 +16,8 @@ from shared.bootstrap.installation_events import write_event
 from shared.cli.input.options import home_namespace
 from shared.core.values.objects import get_text
 from shared.errors import ForbiddenError, TtlError
-from shared.installation.defaults import LEASE, RUN
 from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
+from shared.installation.place import LEASE, RUN
 from shared.ports import WriteEvent
 from shared.safeguards.state_schema import NAME
 

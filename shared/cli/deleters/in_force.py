@@ -12,9 +12,9 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
 from shared.evaluation.cluster_id import ClusterIdentity
-from shared.installation.defaults import LEASE, RUN
 from shared.installation.installed import Installed, find_other_namespaces, read_installed
 from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
+from shared.installation.place import LEASE, RUN
 from shared.ports import Cluster
 from shared.safeguards.archive_ids import ReadArchiveIds
 from shared.safeguards.state_schema import StateContents

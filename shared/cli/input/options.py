@@ -16,7 +16,7 @@ from shared.adapters.config.settings import SettingsError, read_settings
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.durations import parse_duration
-from shared.installation.defaults import HOME
+from shared.installation.place import HOME
 
 NONE = "none"
 """The value of --policy for no policy at all, even if one is in force."""
