@@ -81,12 +81,6 @@ class JournalLimits:
     reports_max: int = 10_000
     report_seconds: float = 3_600.0
 
-    def events_max(self, seconds: float) -> float:
-        """Return the maximum number of Events that a process writes in some time, in seconds."""
-        of_objects = [self.of_process, self.of_process, self.of_refusals]
-        singles = sum(one.burst + one.per_second * seconds for one in of_objects)
-        return singles + self.sums_max * (seconds // self.sum_seconds + 1)
-
 
 class JournalRate:
     """Says which entries of one sort get an Event of their own.
