@@ -59,9 +59,14 @@ def build(config: ProcessConfig) -> Process:
         return ArchiveWriter(archives, Children(await cluster(), config.kinds), PodLogs(await cluster()), gates)
 
     async def build_reports() -> "AuditReports":
-        from shared.bootstrap.sweep import build_audit_reports  # noqa: PLC0415 - only a sweep needs it
+        """None are written in a dry run, or without an API server."""
+        from shared.adapters.kubernetes.policy_reports import KubernetesPolicyReports  # noqa: PLC0415 - only a sweep
+        from shared.adapters.kubernetes.requests import ApiServer  # noqa: PLC0415 - as above
+        from shared.usecases.policy_reports import AuditReports  # noqa: PLC0415 - as above
 
-        return build_audit_reports(await cluster(), config)
+        server = None if settings.dry_run else await cluster()
+        reports = KubernetesPolicyReports(server, config.namespace) if isinstance(server, ApiServer) else None
+        return AuditReports(reports, config.clock, config.telemetry)
 
     async def build_safeguards() -> Safeguards:
         from shared.bootstrap import safeguards  # noqa: PLC0415 - loads the HTTP client

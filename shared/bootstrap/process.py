@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from shared.adapters.events.answers import Function, Read, Respond, answering, responding
 from shared.adapters.events.cloudevents import parse_event
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from shared.adapters.kubernetes.access import Access
     from shared.evaluation.evaluator import Evaluator
     from shared.evaluation.proofs import Proofs
+    from shared.ports import UsageCluster
     from shared.safeguards.pace import Pace
     from shared.safeguards.safeguards import Safeguards
     from shared.usecases.archives.writer import ArchiveWriter
@@ -215,9 +216,19 @@ class Process:
 
     async def sweeper(self) -> "Sweep":
         """Make the use case that lists all objects and deletes those that are due."""
-        from shared.bootstrap.sweep import build_sweep
+        from shared.usecases.expire import DELETION
+        from shared.usecases.sweep import Sweep
 
-        return await build_sweep(self, self._large_pages, self._chains)
+        return Sweep(
+            handler=await self.handler(DELETION, "sweep"),
+            publisher=self.published(),
+            interval=self.config.settings.sweep_interval,
+            concurrency=self.config.settings.concurrency,
+            write_event=self.events.write_swept,
+            large_pages=self._large_pages,
+            chains=self._chains,
+            audit_reports=await self.audit_reports(),
+        )
 
     @cached_property
     def dead_letters(self) -> "DeadLetters":
@@ -228,9 +239,33 @@ class Process:
 
     async def usage(self) -> "Usage":
         """Make the use case that deletes unused Secrets and ConfigMaps."""
-        from shared.bootstrap.build_usage import build_usage
+        from shared.evaluation.usage_reader import UsageReader
+        from shared.usecases.usage.archive import UsageArchive
+        from shared.usecases.usage.handler import UsageHandler
+        from shared.usecases.usage.tick import Usage
 
-        return await build_usage(self, self._usage_turn)
+        config, evaluator = self.config, await self.evaluator()
+        cluster = await self.cluster()
+        of_usage = cast("UsageCluster", cluster)
+        handler = UsageHandler(
+            cluster=cluster,
+            policy=config.policy,
+            namespaces=evaluator.namespaces,
+            clock=config.clock,
+            telemetry=config.telemetry,
+            interval=config.settings.usage_interval,
+            dry_run=config.settings.dry_run,
+            safeguards=await self.safeguards(),
+            archive=UsageArchive(of_usage, await self.archive_writer(), evaluator.archive_check, config.telemetry),
+        )
+        return Usage(
+            handler=handler,
+            reader=UsageReader(of_usage, config.carriers),
+            publisher=self.published(),
+            concurrency=config.settings.concurrency,
+            namespace=config.namespace,
+            turn=self._usage_turn,
+        )
 
     def start_timers(self) -> Timers:
         """Start the timer engine in the running loop."""
