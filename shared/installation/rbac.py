@@ -7,7 +7,7 @@ archive     get the object of a timer; list and get its children, and get the lo
             Events of the journal, and the shared state, which has the ids of the archives
 sweep       list all objects and delete those that are due; get an object, if the list has metadata only, or if it is
             a child of one that is due
-usage       nothing on the kinds; its rights on Secrets, ConfigMaps and what refers to them are in `usage_rights`
+usage       nothing on the kinds; its rights on Secrets, ConfigMaps and what refers to them are in `object_needs`
 source      get, list, watch: an ApiServerSource checks these rights before it starts
 watch       list, watch: our own watch needs no get
 ui          list all objects, for the page

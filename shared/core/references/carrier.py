@@ -25,7 +25,7 @@ Each kind has one YAML file, in `shared/references/`. To add a kind, add a file.
         as: "{name}-cacert"          #   the name of the object, if the value is only a part of it
         selector: selector           #   the key of a label selector in the mapping, which counts if there is no name
         reader: sidecar              #   in place of all others but path and to: the value is a container, see
-                                     #   `sidecars`; azure: it is a CSI volume, or the parameters of a StorageClass, see
+                                     #   `shapes`; azure: it is a CSI volume, or the parameters of a StorageClass, see
                                      #   `reading`
     complete: true                   # no other field refers to Secrets or ConfigMaps. If left out, a name that stands
                                      # as a word anywhere in the object counts, as in an object of an unknown kind

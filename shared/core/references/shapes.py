@@ -7,7 +7,7 @@ A literal name is found as a mention, see `mentions`. The search finds names tha
 - a mapping with `kind: Secret` or `kind: ConfigMap` and a name or a selector. With neither, it may mean any object.
   `kinds: [v1/Secret]` beside a selector or a namespace is the same
 - a mapping that has a name and a key, and no other field: it selects a key of a Secret or of a ConfigMap
-- a mapping with `env`, which is a k8s-sidecar container: it selects by a label, see `sidecars`
+- a mapping with `env`, which is a k8s-sidecar container: it selects by a label, see `read_sidecar`
 
 kiwigrid/k8s-sidecar `src/sidecar.py`: `LABEL` is the key, `LABEL_VALUE` the value, and any value counts without it.
 `RESOURCE` is `configmap`, `secret` or `both`. `NAMESPACE` is a list with commas, or `ALL`. The charts of Grafana and
