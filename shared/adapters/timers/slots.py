@@ -16,11 +16,12 @@ def key_of(timer: Timer) -> str:
 
 
 def sent_at(timer: Timer, at: datetime, pause: float = 0.0) -> datetime:
-    """Return the first full second that is not before an instant; after a pause, one in up to 16 seconds.
+    """Return the first second of a grid that is not before an instant.
 
-    The longer the pause, the fewer such seconds there are, at an offset that depends on the key. So the retries of one
-    timer meet: there are at most four a minute of it. Otherwise each sweep of an object whose timer always fails, and
-    each event that arrives twice, would add a timer that is retried as long as it fails.
+    The longer the pause, the coarser the grid: each second, or one in 2, 4, 8 or 16 seconds, with an offset that
+    depends on the key. So the retries of one timer meet: in the end, there are at most four a minute of it. Otherwise
+    each sweep of an object whose timer always fails, and each event that arrives twice, would add a timer that is
+    retried as long as it fails.
 
     Args:
         timer: The timer. If attempts failed, that was a pause, too.

@@ -23,6 +23,7 @@ REQUESTS_MAX = 64
 """Maximum number of requests without an answer, of at most `MESSAGES_MAX` messages each."""
 
 MESSAGES_MAX = 64
+"""Messages of one request, of which none waits for the answer to another."""
 
 _PROBE_SECONDS = 2
 _CONNECT_SECONDS = 3.0

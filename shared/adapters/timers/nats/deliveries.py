@@ -27,10 +27,10 @@ PROGRESS_SECONDS = ACK_SECONDS / 3
 """How often the servers get a heartbeat for each timer of this process."""
 
 EARLY_SECONDS_MAX = 60.0
-"""The longest time after which a timer that fired early, by the clock of this process, is delivered again."""
+"""The longest delay of a timer that the servers fired early by the clock of this process."""
 
 NAK_SECONDS_MAX = 10.0
-"""The longest delay of a nak; above it, the timer is set again."""
+"""The longest delay of a nak for a timer that cannot be delivered now; above it, the timer is set again."""
 
 CLOSING_SECONDS = 1.0
 """The delay of a nak when the process ends; without one, it would get the timer again."""
@@ -117,7 +117,7 @@ class NatsDeliveries:
         task.add_done_callback(self._running.discard)
 
     async def _delay(self, fired: FiredTimer, seconds: float) -> None:
-        """Let the servers deliver a timer again later: by a nak, or as a new schedule if it is much later.
+        """Let the servers deliver a timer again later: by a nak, or as a new schedule above NAK_SECONDS_MAX.
 
         The servers remember a limited number of delayed messages, and the more there are, the slower they become.
         """
@@ -143,7 +143,7 @@ class NatsDeliveries:
 
     async def _deliver(self, fired: FiredTimer) -> None:
         """Publish a timer and ack it; if that failed, only after its next attempt is durable."""
-        seconds: float | None = 0.0  # until the next attempt
+        seconds: float | None = CLOSING_SECONDS  # until the next attempt
         try:
             seconds = await self._publish(fired.timer)
             if seconds is not None:

@@ -1,7 +1,7 @@
 """The replicated timer engine: delayed CloudEvents in a stream of NATS JetStream, shared by several processes.
 
-- A timer is a message schedule; its subject is the object and the time, so a set is one idempotent publish. The servers
-  keep the time, and publish the timer in the stream when it is due.
+- A timer is a message schedule; its subject is purpose, object and time, so a set is one idempotent publish. The
+  servers keep the time, and publish the timer in the stream when it is due.
 - One of the processes pulls it, delivers it, and acks it after the delivery. Until then it stays in the stream, also if
   processes or servers are killed.
 - A failed delivery becomes a new schedule, so a target that is down holds up nothing. A restart hastens no retry.
@@ -145,7 +145,7 @@ class NatsTimers:
     async def page(
         self, after: str = "", *, limit: int = TIMERS_OF_ONE_PAGE, wanted: TimerFilter = EVERY_TIMER
     ) -> TimerPage:
-        """Read a page of pending timers, in the order in which they were set; see `PendingTimers.page`."""
+        """Read a page of pending timers, in the order of the stream; see `PendingTimers.page`."""
         await self._started()
         return await read_page(self._connection, self._name, after, limit, wanted)
 

@@ -1,7 +1,7 @@
 """The fired timers of one purpose that wait in this process for their delivery.
 
-The servers send the timers of all shares in one order. So that a share with many timers holds up no other, only some of
-them wait here. For the others, the servers get a nak with a delay, and send what is behind them.
+The servers send the timers of all shares (a kind in a namespace) in the order in which they fired. So that a share with
+many timers delays no other, only some of them wait here. The others are delayed, and the servers send what is behind.
 """
 
 from collections import deque
@@ -13,15 +13,16 @@ from shared.adapters.timers.places import Places, Share, share_of
 from shared.messages import Timer
 
 FIRED_WAITING_MAX = 1_024
-"""How many timers wait here; a share may take half of what the others leave, and `SHARE_MIN` if there is any room."""
+"""How many timers wait here. A share may add one if it has fewer than half as many as may still be added."""
 
 SHARE_MIN = 8
+"""How many timers of a share may wait in any case, if any may still be added."""
 
 FIRED_SHARES_MAX = 10_000
 """How many shares are remembered; beyond it, those are forgotten that have nothing here, and no delayed timer."""
 
 REDELIVERIES_PER_SECOND = 1_000
-"""How many delayed timers return in a second: at least as many as the process delivers over HTTP."""
+"""How many delayed timers of all shares return in a second: as many as a process delivers over HTTP."""
 
 DELAY_SECONDS_MIN = 0.25
 """The shortest delay."""

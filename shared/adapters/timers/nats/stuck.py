@@ -60,7 +60,7 @@ class StuckTimers:
         self._restarted.set()
 
     async def run(self) -> None:
-        """Search at the start, when servers were restarted, and every SEARCH_SECONDS, until cancelled."""
+        """Search at the start, after each reconnection, and every SEARCH_SECONDS, until cancelled."""
         reported = ""
         while True:
             self._restarted.clear()

@@ -8,7 +8,7 @@ at `sent_at`, so the retries of one object meet. REF is a hash of the reference:
 replaces none.
 
 When the servers fire a schedule, they remove what is under its subject at that moment, also a schedule that was stored
-after the firing began. That one would fire at the same time, and the timer that fires arrives after it was stored.
+after the firing began. That one was for the same time, and the timer that fires is delivered after it was stored.
 """
 
 import hashlib
