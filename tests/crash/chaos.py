@@ -81,7 +81,7 @@ class Chaos:
         await self._settle()
 
     async def _settle(self) -> None:
-        """Restart all, which also retries at once what waits for a back-off, and wait for what is missing."""
+        """Restart all, and wait for what is missing, which may wait for its back-off."""
         for process in self.processes:
             await process.end(signal.SIGTERM)
             await self._start(process)

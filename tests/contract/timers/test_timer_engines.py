@@ -184,7 +184,7 @@ async def test_refused_delivery_is_retried_with_back_off(world: World) -> None:
 
 async def test_timer_with_failed_attempts_waits_for_its_back_off(world: World) -> None:
     async with world.running() as engine:
-        await asyncio.sleep(0.3)  # at its start, an engine retries at once
+        await asyncio.sleep(0.3)  # the engine has started
         set_at = world.clock.now()
         await engine.set([world.timer("uid-1", attempts=1), world.timer("uid-2")])
         await world.arrival("uid-1", "uid-2")

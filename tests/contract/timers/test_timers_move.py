@@ -38,7 +38,7 @@ def sorted_lines(path: Path) -> list[str]:
 
 def test_timers_move_from_a_file_to_nats_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "tests" / "fixtures" / "timers" / "version-1.db", "timers.db")
+    shutil.copy(ROOT / "tests" / "fixtures" / "timers" / "timers.db", "timers.db")
     with nats_server(tmp_path / "nats") as server:
         address = f"nats://127.0.0.1:{server.port}"
         use("export", "first.jsonl")
@@ -55,7 +55,7 @@ def test_timers_set_during_the_move_follow_with_the_second_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "tests" / "fixtures" / "timers" / "version-1.db", "timers.db")
+    shutil.copy(ROOT / "tests" / "fixtures" / "timers" / "timers.db", "timers.db")
     with nats_server(tmp_path / "nats") as server:
         address = f"nats://127.0.0.1:{server.port}"
         use("export", "timers.jsonl")

@@ -6,6 +6,7 @@ Each timer fires at least once after it is due, and never before; this survives 
   delivers it again.
 - Which timers are in flight is kept in memory only. After a crash none is, and all overdue timers are delivered.
 - A row is deleted or postponed only in the generation that was delivered, so a timer that was set again stays.
+- A failed delivery is retried after a back-off, which is in the file: a restart does not shorten it.
 - The wall clock is read at least every half second, and before each delivery.
 """
 
@@ -16,44 +17,43 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shared.adapters.timers.limits import LIMITS, EngineLimits
+from shared.adapters.timers.in_flight import FailureLog, drain
+from shared.adapters.timers.limits import FINAL_ATTEMPTS, LIMITS, EngineLimits
 from shared.adapters.timers.sqlite import store
-from shared.adapters.timers.sqlite.deliveries import Deliveries
+from shared.adapters.timers.sqlite.due_queue import DueQueue
 from shared.adapters.timers.sqlite.file import Room, Shrinking, TimerFile
 from shared.adapters.timers.sqlite.group_commit import GroupCommit
-from shared.adapters.timers.sqlite.lane import Lane
-from shared.adapters.timers.sqlite.store import (
-    FOREVER_US,
-    LAST_RETRY,
-    SECOND_US,
-    Position,
-    Row,
-    from_us,
-    page_of,
-    parse_position,
-    read_page,
-    retry_now,
-    row_of,
-    to_us,
-)
+from shared.adapters.timers.sqlite.reader import PendingInFile
+from shared.adapters.timers.sqlite.store import FOREVER_US, SECOND_US, Row, StoredTimer, row_of, to_us
+from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer
-from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
-from shared.ports.timers import TIMERS_OF_ONE_PAGE
-
-_log = logging.getLogger("ttl")
-_ResultT = TypeVar("_ResultT")
+from shared.ports import Clock, Publisher
 
 FULL_RETRY_SECONDS = 10.0
 """Retry-After if the file is full: due timers may have fired by then, or an operator may have freed space."""
 
+RETRY_US_MAX = round(backoff_seconds(FINAL_ATTEMPTS) * SECOND_US)
+"""The longest back-off of a retry."""
 
-class SqliteTimers:
+UNWRITTEN_MAX = 10_000
+"""Maximum number of deliveries without a slot that wait until their outcome is written; others keep their slots."""
+
+UNWRITTEN_PAUSES_MAX = 16
+"""Longest wait before an outcome is written again, in pauses of `EngineLimits.disk_seconds`."""
+
+Write = Callable[[sqlite3.Connection], int]
+"""Writes the outcome of a delivery; returns when to read its row again."""
+
+_log = logging.getLogger("ttl")
+_ResultT = TypeVar("_ResultT")
+
+
+class SqliteTimers(PendingInFile):
     """Timers in a file that only this process uses; call all methods in one event loop.
 
     Args:
@@ -79,17 +79,18 @@ class SqliteTimers:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._clock = clock
+        self._publisher = publisher
         self._limits = limits
+        self._jitter = jitter
         self._file = TimerFile(path, room)
         self._commits = GroupCommit(self._file.writer, self._file.health, Shrinking().step)
         self._reading = ThreadPoolExecutor(1, "timers-read")
-        self._lanes = {purpose: Lane(purpose, limits.in_flight) for purpose in self._file.purposes}
+        self._queues = {purpose: DueQueue(purpose, limits.in_flight) for purpose in self._file.purposes}
+        self._failures = FailureLog()
+        self._running: set[asyncio.Task[None]] = set()
+        self._unwritten = 0
         self._wake = asyncio.Event()
-        self._deliveries = Deliveries(
-            publisher, clock, self._commits, limits=limits, jitter=jitter, wake=self._wake.set
-        )
         self._seen_us = FOREVER_US
-        self._retries: Position | None = None
         self._closing = False
 
     async def set(self, timers: Sequence[Timer]) -> None:
@@ -100,8 +101,7 @@ class SqliteTimers:
             EventError: A reference can never be stored.
         """
         rows = [row_of(timer, self._now_us()) for timer in timers]
-        put = partial(store.put, rows=rows, row_ids=self._file.row_ids, shortage=self._file.room.shortage)
-        stored = self._commits.submit(put)
+        stored = self._commits.submit(partial(store.put, rows=rows, shortage=self._file.room.shortage))
         # A callback, not code after the await: the caller may be cancelled, and the timers are stored nevertheless.
         stored.add_done_callback(lambda done: self._notice(rows, done))
         if shortage := await asyncio.shield(stored):
@@ -119,9 +119,9 @@ class SqliteTimers:
                 if failure := self._commits.failure:
                     raise TtlError(f"timers cannot be stored, restart this process: {failure!r}") from failure
                 await self._watch_clock()
-                for lane in tuple(self._lanes.values()):
-                    await self._read_due(lane)
-                    self._start(lane)
+                for queue in tuple(self._queues.values()):
+                    await self._read_due(queue)
+                    self._start(queue)
                 await self._rest()
         finally:
             await self.close()
@@ -132,91 +132,111 @@ class SqliteTimers:
             return
         self._closing = True
         try:
-            await self._deliveries.drain()
+            await drain(self._running, self._limits.grace_seconds)
         finally:
-            self._deliveries.close()
             self._commits.close()
             self._reading.shutdown()
             self._file.close()
 
-    async def pending(self) -> int:
-        """Return the number of timers, those in flight included."""
-        return await self._read(store.count)
-
-    async def next_due(self) -> datetime | None:
-        """Return when the next timer fires: its due time, or its next attempt; None without timers."""
-        next_us = await self._read(store.first_us)
-        return None if next_us == FOREVER_US else from_us(next_us)
-
-    async def page(
-        self, after: str = "", *, limit: int = TIMERS_OF_ONE_PAGE, wanted: TimerFilter = EVERY_TIMER
-    ) -> TimerPage:
-        """Read a page of pending timers, in the order of their rows; see `PendingTimers.page`."""
-        position = parse_position(after)
-        return page_of(await self._read(partial(read_page, after=position, limit=limit)), limit, wanted)
-
     async def _watch_clock(self) -> None:
-        """Retry all timers now after the start, and after the clock was set back.
-
-        After a start, the reason of the failures may be gone. After a step back, the planned retries are too late.
-        """
+        """Bring forward retries that were planned too late, at the start and after the clock was set back."""
         now_us, seen_us = self._now_us(), self._seen_us
         self._seen_us = now_us
         if now_us <= seen_us - SECOND_US:
-            self._retries = LAST_RETRY
-        if self._retries is not None:
-            await self._retry_slice(self._retries, now_us)
+            with suppress(TryLaterError):  # if the write fails, each timer is retried at its planned time
+                await self._commits.submit(partial(store.cap_retries, latest_us=now_us + RETRY_US_MAX), shrinks=True)
+            for queue in self._queues.values():
+                queue.restart()
 
-    async def _retry_slice(self, position: Position, now_us: int) -> None:
-        """Retry some timers now; the next turn of `run` does the next ones, so that other timers fire in between."""
-        self._retries = None  # if the write fails, each timer is retried at its planned time
-        with suppress(TryLaterError):
-            self._retries = await self._commits.submit(partial(retry_now, now_us=now_us, position=position))
-        if self._retries is not None:
-            self._wake.set()
-        if self._retries is None or position == LAST_RETRY:  # a read after each slice would skip the same rows again
-            for lane in self._lanes.values():
-                lane.read_again()
-
-    async def _read_due(self, lane: Lane) -> None:
+    async def _read_due(self, queue: DueQueue) -> None:
         """Read due timers, many at once, and only if there can be any."""
         now_us = self._now_us()
-        read = lane.begin_read(now_us, self._limits.claim)
+        read = queue.begin_read(now_us, self._limits.claim)
         if read is None:
             return
         try:
             found = await self._read(read.run)
         except TryLaterError as error:
-            _log.error("timers not read", extra={"fields": {"purpose": lane.purpose, "error": str(error)}})
-            lane.fail_read(now_us + round(self._limits.disk_seconds * SECOND_US))
+            _log.error("timers not read", extra={"fields": {"purpose": queue.purpose, "error": str(error)}})
+            queue.restart(now_us + round(self._limits.disk_seconds * SECOND_US))
         else:
-            lane.end_read(found)
+            queue.end_read(found)
 
-    def _start(self, lane: Lane) -> None:
-        """Start a delivery in each free place."""
-        while stored := lane.take(self._now_us()):
-            self._deliveries.start(lane, stored)
+    def _start(self, queue: DueQueue) -> None:
+        """Start a delivery in each free slot."""
+        while stored := queue.take(self._now_us()):
+            delivery = asyncio.create_task(self._deliver(queue, stored))
+            self._running.add(delivery)
+            delivery.add_done_callback(self._running.discard)
+
+    async def _deliver(self, queue: DueQueue, stored: StoredTimer) -> None:
+        """Publish a timer and write the outcome to the file."""
+        write, failed = await self._publish(stored)
+        try:
+            read_us = await self._commits.submit(write, shrinks=True)
+        except TryLaterError:
+            read_us = await self._write_later(queue, stored, write, failed=failed)
+        queue.finish(stored.uid, read_us, failed=failed)
+        self._wake.set()
+
+    async def _publish(self, stored: StoredTimer) -> tuple[Write, bool]:
+        """Publish a timer; return the write for its row, and whether the delivery failed."""
+        try:
+            async with asyncio.timeout(self._limits.timeout_of(stored.purpose)):
+                await self._publisher.publish(stored.timer())
+        except asyncio.CancelledError as error:
+            if self._closing:
+                raise
+            return self._postpone(stored, error), True  # the publisher cancelled itself
+        except Exception as error:  # noqa: BLE001 - no error of a publisher may lose a timer
+            return self._postpone(stored, error), True
+        self._failures.succeeded(stored.purpose)
+        return partial(store.delete, delivered=stored), False
+
+    def _postpone(self, stored: StoredTimer, error: BaseException) -> Write:
+        """Log a failed delivery; return the write of its next attempt."""
+        seconds = self._limits.retry_seconds(stored.attempts, error, self._jitter())
+        self._failures.failed(stored.purpose, stored.uid, attempts=stored.attempts + 1, error=error, seconds=seconds)
+        # Never before the due time, even if the clock was set back during the delivery.
+        fire_us = max(stored.due_us, self._now_us() + round(seconds * SECOND_US))
+        return partial(store.postpone, failed=stored, fire_us=fire_us)
+
+    async def _write_later(self, queue: DueQueue, stored: StoredTimer, write: Write, *, failed: bool) -> int:
+        """Free the slot, since a full or locked disk must not stop other timers, and write until it succeeds."""
+        if not self._unwritten:
+            _log.error("timer results not written", extra={"fields": {"purpose": stored.purpose, "uid": stored.uid}})
+        self._unwritten += 1
+        pauses = 1
+        try:
+            if self._unwritten <= UNWRITTEN_MAX:
+                queue.free_slot(stored.uid, failed=failed)
+                self._wake.set()
+            while not self._closing:
+                await asyncio.sleep(pauses * self._limits.disk_seconds)
+                pauses = min(2 * pauses, UNWRITTEN_PAUSES_MAX)
+                with suppress(TryLaterError):
+                    return await self._commits.submit(write, shrinks=True)
+            return FOREVER_US  # the next process delivers the timer again
+        finally:
+            self._unwritten -= 1
 
     async def _rest(self) -> None:
-        """Sleep until a timer is due or set, a place is free, or the clock must be read."""
-        next_us = min((lane.next_us() for lane in self._lanes.values()), default=FOREVER_US)
+        """Sleep until a timer is due or set, a slot is free, or the clock must be read."""
+        next_us = min((queue.next_us() for queue in self._queues.values()), default=FOREVER_US)
         seconds = min((next_us - self._now_us()) / SECOND_US, self._limits.rest_seconds)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._wake.wait()
 
     def _notice(self, rows: Sequence[Row], stored: asyncio.Future[str]) -> None:
-        """Update the lanes after timers were stored, and wake up if one of them is the earliest."""
+        """Update the queues after timers were stored, and wake up if one of them is the earliest."""
         if stored.cancelled() or stored.exception() or stored.result():
             return
         for uid, purpose, _, fire_us, attempts, _ in rows:
-            if self._lane(purpose).replace(uid, fire_us, attempts=attempts):
+            if purpose not in self._queues:
+                self._queues[purpose] = DueQueue(purpose, self._limits.in_flight)
+            if self._queues[purpose].replace(uid, fire_us, attempts=attempts):
                 self._wake.set()
-
-    def _lane(self, purpose: str) -> Lane:
-        if purpose not in self._lanes:
-            self._lanes[purpose] = Lane(purpose, self._limits.in_flight)
-        return self._lanes[purpose]
 
     def _now_us(self) -> int:
         return to_us(self._clock.now())

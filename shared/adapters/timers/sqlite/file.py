@@ -9,15 +9,13 @@ space is left; stored timers still fire, which frees space. Unused pages go back
 
 import os
 import sqlite3
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from shared.adapters.timers.sqlite.health import FileHealth, describe_damage
 from shared.adapters.timers.sqlite.lock import keep_private, lock_file
-from shared.adapters.timers.sqlite.migration import migrate
-from shared.adapters.timers.sqlite.schema import prepare
-from shared.adapters.timers.sqlite.store import list_purposes, new_row_ids
+from shared.adapters.timers.sqlite.store import list_purposes
 from shared.errors import TtlError
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
@@ -38,7 +36,79 @@ SHRINK_PAGES_MIN = 1_024
 KEPT_PAGES = 256
 """Unused pages (1 MiB) that stay in the file for the next timers."""
 
-_INCREMENTAL = 2
+BUSY_SECONDS = 1.0
+"""Timeout for a lock on the file, which only a person's shell or a backup can hold. A longer one would delay `set`."""
+
+WRITER_CACHE_KIB = 8 * 1024
+READER_CACHE_KIB = 2 * 1024
+"""The kernel caches the file too, so a larger cache only enlarges the process."""
+
+SCHEMA_VERSION = 2
+
+APPLICATION_ID = 0x74746C31
+"""Marks a SQLite file as a timer file (`ttl1`), so that no table is added to another program's file."""
+
+WAL_BYTES_MAX = 64 * 1024 * 1024
+"""Maximum size of the write-ahead log after a burst of writes."""
+
+# `fire_us` is the next attempt: `due_us` until one has failed. The rowid is a separate integer, since random uids as
+# the table's key would halve the speed. The small index is for `cap_retries` only.
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE timers (
+    id INTEGER PRIMARY KEY,
+    uid TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    due_us INTEGER NOT NULL,
+    fire_us INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    generation INTEGER NOT NULL DEFAULT 1,
+    ref TEXT NOT NULL,
+    UNIQUE (uid, purpose)
+) STRICT;
+CREATE INDEX timers_by_fire ON timers (purpose, fire_us);
+CREATE INDEX timers_retried ON timers (fire_us) WHERE attempts > 0;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+
+def check_file(db: sqlite3.Connection, path: Path) -> bool:
+    """Check that a file is a timer file of this version; return whether it is new and empty.
+
+    Raises:
+        TtlError: It is another program's file, or of another version.
+    """
+    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
+    is_new = application == version == 0 and not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    if not is_new and application != APPLICATION_ID:
+        raise TtlError(f"{path}: expected a timer file, got another program's SQLite file")
+    if not is_new and version != SCHEMA_VERSION:
+        expected = f"expected a timer file of version {SCHEMA_VERSION}, got version {version}, which is unchanged"
+        advice = "use the release that wrote it, or move it away with its -wal: the next sweep sets the timers again"
+        raise TtlError(f"{path}: {expected}; {advice}")
+    return is_new
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Check the file before any change, set up SQLite, and create the schema in a new file.
+
+    Raises:
+        TtlError: See `check_file`.
+    """
+    is_new = check_file(db, path)
+    if is_new:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first page is written
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
+    if is_new:
+        db.executescript(_SCHEMA)
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +129,7 @@ class Room:
 
     def limit(self, db: sqlite3.Connection) -> None:
         """Set the limits of a connection's file and log; a file that is larger already keeps its size."""
-        (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+        page_bytes = _pragma(db, "page_size")
         db.execute(f"PRAGMA max_page_count = {self.bytes_max // page_bytes}")
         if self.log_bytes:
             db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self.log_bytes // page_bytes // 2)}")
@@ -75,9 +145,7 @@ class Room:
 
     def shortage(self, db: sqlite3.Connection) -> str:
         """Return why there is no space for new timers; empty if there is."""
-        page_bytes, pages, unused = (
-            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
-        )
+        page_bytes, pages, unused = (_pragma(db, name) for name in ("page_size", "page_count", "freelist_count"))
         used = (pages - unused) * page_bytes
         if used > self.bytes_max - self.reserve_bytes:
             return f"its timers take {used} of {self.bytes_max} bytes, and {self.reserve_bytes} must stay free"
@@ -100,14 +168,6 @@ def room_of(path: Path) -> Room:
     return Room(path, bytes_max, min(RESERVE_BYTES, bytes_max // 8), min(LOG_BYTES, bytes_max // 4))
 
 
-BUSY_SECONDS = 1.0
-"""Timeout for a lock on the file, which only a person's shell or a backup can hold. A longer one would delay `set`."""
-
-WRITER_CACHE_KIB = 8 * 1024
-READER_CACHE_KIB = 2 * 1024
-"""The kernel caches the file too, so a larger cache only enlarges the process."""
-
-
 class TimerFile:
     """The open timer file, locked by this process until `close` or until the process dies.
 
@@ -117,7 +177,6 @@ class TimerFile:
         writer: The connection of the thread that commits.
         reader: The connection of the thread that reads.
         purposes: The purposes of the timers in the file when it was opened.
-        row_ids: Numbers for the new rows of this process; for the thread that commits.
         room: The limits of the file's size.
         health: Whether new timers may be written.
 
@@ -131,21 +190,18 @@ class TimerFile:
             try:
                 opened.callback(os.close, lock_file(path))
                 keep_private(path)
-                migrate(path)
-                self.writer = opened.enter_context(_Connection(path, WRITER_CACHE_KIB))
+                self.writer = _connect(opened, path, WRITER_CACHE_KIB)
                 prepare(self.writer, path)
                 self.room = room or room_of(path)
                 self.room.limit(self.writer)
-                self.reader = opened.enter_context(_Connection(path, READER_CACHE_KIB))
+                self.reader = _connect(opened, path, READER_CACHE_KIB)
                 self.reader.execute("PRAGMA query_only = ON")
                 self.purposes = list_purposes(self.reader)
-                self.row_ids = new_row_ids(self.reader)
                 self.room.take_log()
                 self.health = FileHealth(path)
             except (sqlite3.Error, OSError) as error:
-                if damage := describe_damage(path, error):
-                    raise TtlError(damage) from error
-                raise TtlError(f"{path}: expected a timer file that can be read and written, got: {error}") from error
+                problem = f"{path}: expected a timer file that can be read and written, got: {error}"
+                raise TtlError(describe_damage(path, error) or problem) from error
             self._opened = opened.pop_all()
 
     def close(self) -> None:
@@ -153,24 +209,16 @@ class TimerFile:
         self._opened.close()
 
 
-class _Connection(sqlite3.Connection):
-    """A connection that closes at the end of its `with` block; sqlite3's own class only commits there."""
-
-    def __init__(self, path: Path, cache_kib: int) -> None:
-        # Opened in one thread and used in another, never in two at the same time.
-        super().__init__(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        try:
-            self.execute(f"PRAGMA cache_size = -{cache_kib}")
-        except sqlite3.Error:
-            self.close()  # the caller never gets a connection to close
-            raise
-
-    def __exit__(self, *_: object) -> None:  # type: ignore[override]
-        self.close()
+def _connect(opened: ExitStack, path: Path, cache_kib: int) -> sqlite3.Connection:
+    # Opened in one thread and used in another, never in two at the same time.
+    db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    opened.enter_context(closing(db))
+    db.execute(f"PRAGMA cache_size = -{cache_kib}")
+    return db
 
 
 class Shrinking:
-    """Shrinks the file if a quarter of it is unused; a file of version 1 keeps its size."""
+    """Shrinks the file if a quarter of it is unused."""
 
     def __init__(self) -> None:
         self._shrinks = False
@@ -185,19 +233,13 @@ class Shrinking:
             sqlite3.Error: The disk accepts no write.
         """
         unused = _pragma(db, "freelist_count")
-        self._shrinks = self._shrinks and unused > KEPT_PAGES
+        least = KEPT_PAGES + 1 if self._shrinks else max(SHRINK_PAGES_MIN, _pragma(db, "page_count") // 4)
+        self._shrinks = unused >= least
         if not self._shrinks:
-            self._shrinks = unused >= max(SHRINK_PAGES_MIN, _pragma(db, "page_count") // 4)
-            if not self._shrinks or _pragma(db, "auto_vacuum") != _INCREMENTAL:
-                self._shrinks = False
-                return False
+            return False
         # `execute` would end the statement after its first page.
         db.executescript(f"PRAGMA incremental_vacuum({min(STEP_PAGES, unused - KEPT_PAGES)})")
         if unused <= KEPT_PAGES + STEP_PAGES:
             self._shrinks = False
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # the file itself shrinks at a checkpoint
         return True
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,16 +1,16 @@
 """Group commit: one thread commits all waiting writes in one transaction.
 
 A commit costs one fsync, for one write or for a thousand. Writes that arrive during a commit share the next one, so the
-cost per write falls as the load rises. The result of a delivery is not urgent: it waits a moment for those that follow,
-because each wake-up of the thread also interrupts the event loop, which sends DELETEs meanwhile.
+cost per write falls as the load rises. The outcome of a delivery is not urgent: it waits a moment for those that
+follow, because each wake-up of the thread also interrupts the event loop, which sends DELETEs meanwhile.
 """
 
 import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -20,7 +20,7 @@ from shared.adapters.timers.sqlite.health import FileHealth
 from shared.errors import TryLaterError
 
 GATHER_SECONDS = 0.002
-"""How long a write that shrinks the file waits for others; a delivery keeps its place for so long."""
+"""How long a write that shrinks the file waits for others; a delivery keeps its slot for so long."""
 
 _ResultT = TypeVar("_ResultT")
 _log = logging.getLogger("ttl")
@@ -81,33 +81,26 @@ class GroupCommit:
 
     def _run(self) -> None:
         while batch := self._take():
-            with self._survive():
-                self._write(batch)
-            if self.failure:  # outside the `with`: the batch that failed is answered too
-                _tell(batch, [], self.failure, f"unexpected error: {self.failure!r}")
+            try:
+                if self.failure is None:
+                    self._write(batch)
+            except Exception as error:  # noqa: BLE001 - the thread must not die, so that each write gets an answer
+                self._fail(error)
+            if self.failure:  # the batch that failed is answered too
+                _answer(batch, [], self.failure, f"unexpected error: {self.failure!r}")
 
-    @contextmanager
-    def _survive(self) -> Iterator[None]:
-        """Keep the thread alive after an unexpected error, so that each write gets an answer."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - see above
-            self.failure = error
-            _log.critical("timers cannot be stored", exc_info=error)
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        _log.critical("timers cannot be stored", exc_info=error)
 
     def _write(self, batch: list[_Waiting[Any]]) -> None:
-        if self.failure:
-            return
         results, error = self._commit(batch)
         self._health.note()
         shrinking = [waiting for waiting in batch if waiting.shrinks]
         if error is not None and 0 < len(shrinking) < len(batch):
-            self._answer_later([waiting for waiting in batch if not waiting.shrinks], [], error)
+            _answer([waiting for waiting in batch if not waiting.shrinks], [], error, self._health.explain(error))
             batch, (results, error) = shrinking, self._commit(shrinking)
-        self._answer_later(batch, results, error)
-
-    def _answer_later(self, batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
-        _tell(batch, results, error, self._health.explain(error) if error else "")
+        _answer(batch, results, error, self._health.explain(error) if error else "")
 
     def _take(self) -> list[_Waiting[Any]]:
         """Return all waiting writes, at least one; none at the end."""
@@ -122,10 +115,13 @@ class GroupCommit:
         return batch
 
     def _use_spare_time(self) -> None:
-        has_more = self.failure is None
-        with self._survive(), suppress(sqlite3.Error):  # a full disk, or a damaged file: writes report it
-            while has_more and self._waiting.empty() and (has_more := self._spare(self._db)):
+        try:
+            while self.failure is None and self._waiting.empty() and self._spare(self._db):
                 self._health.note()
+        except sqlite3.Error:  # a full disk, or a damaged file: writes report it
+            return
+        except Exception as error:  # noqa: BLE001 - see `_run`
+            self._fail(error)
 
     def _commit(self, batch: list[_Waiting[Any]]) -> tuple[list[Any], Exception | None]:
         try:
@@ -144,20 +140,19 @@ class GroupCommit:
         return results, None
 
 
-def _tell(batch: list[_Waiting[Any]], results: list[Any], error: Exception | None, reason: str) -> None:
-    with suppress(RuntimeError):  # the loop is closed, so no task waits for the results
-        batch[0].done.get_loop().call_soon_threadsafe(_answer, batch, results, error, reason)
-
-
 def _answer(batch: list[_Waiting[Any]], results: list[Any], error: Exception | None, reason: str) -> None:
     """Set the results of the waiting futures, in their loop; skip cancelled ones."""
-    if error is None:
-        for waiting, result in zip(batch, results, strict=True):
-            if not waiting.done.done():
-                waiting.done.set_result(result)
-        return
-    for waiting in batch:
-        if not waiting.done.done():
-            failure = TryLaterError(f"timers could not be stored: {reason}")
-            failure.__cause__ = error
-            waiting.done.set_exception(failure)
+
+    def answer() -> None:
+        for number, waiting in enumerate(batch):
+            if waiting.done.done():
+                continue
+            if error is None:
+                waiting.done.set_result(results[number])
+            else:
+                failure = TryLaterError(f"timers could not be stored: {reason}")
+                failure.__cause__ = error
+                waiting.done.set_exception(failure)
+
+    with suppress(RuntimeError):  # the loop is closed, so no task waits for the results
+        batch[0].done.get_loop().call_soon_threadsafe(answer)

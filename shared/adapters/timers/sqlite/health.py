@@ -8,16 +8,13 @@ from pathlib import Path
 from shared.errors import TtlError
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_RESULT_CODE = 0xFF
-"""The part of an extended result code that names the error."""
 
 _log = logging.getLogger("ttl")
 
 
 def describe_damage(path: Path, error: BaseException) -> str:
     """Return what to do about a damaged file; empty if the error means something else."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None or code & _RESULT_CODE not in _DAMAGED:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:  # without the bits of an extended code
         return ""
     return (
         f"{path}: expected a timer file that is not damaged, got: {error}; stop the process, then put a backup in its "
@@ -53,10 +50,8 @@ class FileHealth:
         except FileNotFoundError:
             is_same = False
         if not is_same:
-            again = "restart this process; the next sweep sets the timers again"
-            raise TtlError(
-                f"{self._path}: the timer file or its -wal was deleted or replaced while it is open; {again}"
-            )
+            problem = "the timer file or its -wal was deleted or replaced while it is open"
+            raise TtlError(f"{self._path}: {problem}; restart this process; the next sweep sets the timers again")
         if size < self._bytes:
             problem = f"the timer file was cut off: expected at least {self._bytes} bytes, got {size}"
             advice = "stop this process, then put a backup in its place, or move it away with its -wal"
@@ -64,11 +59,8 @@ class FileHealth:
             raise TtlError(self._damage)
 
     def note(self) -> None:
-        """Remember the size of the file after a write of this process, the only one that may shrink it.
-
-        If the disk does not tell the size, the old one stays.
-        """
-        with suppress(OSError):
+        """Remember the size of the file after a write of this process, the only one that may shrink it."""
+        with suppress(OSError):  # then the old size stays
             self._bytes = Path(self._files[0]).stat().st_size
 
     def explain(self, error: BaseException) -> str:

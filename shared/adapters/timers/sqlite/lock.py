@@ -38,45 +38,30 @@ def lock_file(path: Path) -> int:
     name = f"{path.resolve()}.lock"
     lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     pauses = int(LOCK_SECONDS_MAX / LOCK_PAUSE_SECONDS)
-    while not (is_locked := _try_lock(lock)) and pauses:
-        time.sleep(LOCK_PAUSE_SECONDS)
-        pauses -= 1
-    if not is_locked:
-        os.close(lock)
-        expected = "expected to be its only owner, but another process holds the lock"
-        raise OwnedError(f"{path}: {expected} {name}; stop that process, or set another TTL_TIMERS")
-    _tighten(lock, name)
-    return lock
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if pauses == 0:
+                os.close(lock)
+                expected = "expected to be its only owner, but another process holds the lock"
+                raise OwnedError(f"{path}: {expected} {name}; stop that process, or set another TTL_TIMERS") from None
+            pauses -= 1
+            time.sleep(LOCK_PAUSE_SECONDS)
+        else:
+            return lock
 
 
 def keep_private(path: Path) -> None:
-    """Create the file, or tighten the mode of an older one; SQLite gives its own files beside it the same mode.
-
-    Only while no connection is open: closing a descriptor of the file drops the locks of SQLite.
-    """
+    """Create the file, and set the mode of its files; SQLite gives its own files beside it the same mode."""
     file = path.resolve()  # SQLite follows a link before it names the files beside it
-    for name in (f"{file}", f"{file}-wal", f"{file}-shm", f"{file}-journal"):
-        with suppress(FileNotFoundError):
-            descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if name == f"{file}" else 0), OWNER_ONLY)
-            try:
-                _tighten(descriptor, name)
-            finally:
-                os.close(descriptor)
-
-
-def _tighten(descriptor: int, name: str) -> None:
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    try:
-        if mode != OWNER_ONLY:
-            os.fchmod(descriptor, OWNER_ONLY)
-    except OSError as error:  # another user's file, or a volume without modes: its timers must fire nevertheless
-        fields = {"file": name, "mode": f"{mode:04o}", "error": str(error)}
-        _log.warning("the mode of the timer file cannot be set to 0600", extra={"fields": fields})
+    with suppress(FileExistsError):
+        file.touch(OWNER_ONLY, exist_ok=False)
+    for one in (Path(f"{file}{ending}") for ending in ("", "-wal", "-shm", "-journal", ".lock")):
+        mode = stat.S_IMODE(one.stat().st_mode) if one.exists() else OWNER_ONLY
+        try:
+            if mode != OWNER_ONLY:
+                one.chmod(OWNER_ONLY)
+        except OSError as error:  # another user's file, or a volume without modes: its timers must fire nevertheless
+            fields = {"file": f"{one}", "mode": f"{mode:04o}", "error": str(error)}
+            _log.warning("the mode of the timer file cannot be set to 0600", extra={"fields": fields})

@@ -1,30 +1,60 @@
-"""Read and copy a timer file that another process may use: read-only, and without its lock."""
+"""Read the pending timers of a file; and read or copy a file that another process may use: without its lock."""
 
 import asyncio
 import os
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from shared.adapters.timers.sqlite import store
+from shared.adapters.timers.sqlite.file import check_file
 from shared.adapters.timers.sqlite.health import describe_damage
-from shared.adapters.timers.sqlite.schema import check_file
-from shared.adapters.timers.sqlite.store import FOREVER_US, from_us, page_of, parse_position, read_page
 from shared.errors import TryLaterError, TtlError
 from shared.ports import EVERY_TIMER, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE
 
 READ_BUSY_SECONDS = 10.0
-"""Timeout for the lock that a process holds while it starts or migrates the file."""
+"""Timeout for the lock that a process holds while it starts."""
 
 _ResultT = TypeVar("_ResultT")
 
 
-class SqliteReader:
+class PendingInFile(ABC):
+    """The pending timers of a file that `_read` reads."""
+
+    async def page(
+        self, after: str = "", *, limit: int = TIMERS_OF_ONE_PAGE, wanted: TimerFilter = EVERY_TIMER
+    ) -> TimerPage:
+        """Read a page of pending timers, in the order of their rows; see `PendingTimers.page`."""
+        if after and not (after.isascii() and after.isdecimal() and int(after) <= store.FOREVER_US):
+            raise ValueError(f"expected a position in the timer file, got {after!r}")
+        rows = await self._read(partial(store.read_page, after=int(after or 0), limit=limit))
+        timers = []
+        for row in rows:
+            with suppress(ValueError):  # another program wrote the row
+                timers.append(row.timer())
+        return TimerPage(tuple(filter(wanted.matches, timers)), str(rows[-1].row_id) if len(rows) == limit else "")
+
+    async def pending(self) -> int:
+        """Return the number of timers, those in flight included."""
+        return await self._read(store.count)
+
+    async def next_due(self) -> datetime | None:
+        """Return when the next timer fires: its due time, or its next attempt; None without timers."""
+        next_us = await self._read(store.first_us)
+        return None if next_us == store.FOREVER_US else store.from_us(next_us)
+
+    @abstractmethod
+    async def _read(self, query: Callable[[sqlite3.Connection], _ResultT]) -> _ResultT:
+        """Read the file; raise a TryLaterError if it cannot be read now."""
+
+
+class SqliteReader(PendingInFile):
     """The pending timers of a file; nothing fires, and the process that owns the file is not disturbed.
 
     Args:
@@ -36,31 +66,21 @@ class SqliteReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        if not path.is_file():
+            raise TtlError(f"{path}: expected a timer file, got none")
+        address = f"{path.resolve().as_uri()}?mode=ro"
         with ExitStack() as opened:
-            self._db = opened.enter_context(closing(_open(path)))
             try:
+                self._db = sqlite3.connect(
+                    address, uri=True, timeout=READ_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                )
+                opened.callback(self._db.close)
                 is_new = check_file(self._db, path)
             except sqlite3.Error as error:
-                raise TtlError(describe_damage(path, error) or f"{path}: cannot be read: {error}") from error
+                raise TtlError(self._explain(error)) from error
             if is_new:
                 raise TtlError(f"{path}: expected a timer file, got an empty file")
             opened.pop_all()
-
-    async def page(
-        self, after: str = "", *, limit: int = TIMERS_OF_ONE_PAGE, wanted: TimerFilter = EVERY_TIMER
-    ) -> TimerPage:
-        """Read a page of pending timers, in the order of their rows; see `PendingTimers.page`."""
-        position = parse_position(after)
-        return page_of(await self._read(partial(read_page, after=position, limit=limit)), limit, wanted)
-
-    async def pending(self) -> int:
-        """Return the number of timers."""
-        return await self._read(store.count)
-
-    async def next_due(self) -> datetime | None:
-        """Return when the next timer fires: its due time, or its next attempt; None without timers."""
-        next_us = await self._read(store.first_us)
-        return None if next_us == FOREVER_US else from_us(next_us)
 
     async def copy(self, target: Path) -> None:
         """Copy the file, as it is now, to an empty file, and sync it.
@@ -81,21 +101,10 @@ class SqliteReader:
         try:
             return await asyncio.to_thread(query, self._db)
         except sqlite3.Error as error:
-            raise TryLaterError(
-                describe_damage(self._path, error) or f"{self._path}: cannot be read: {error}"
-            ) from error
+            raise TryLaterError(self._explain(error)) from error
 
-
-def _open(path: Path) -> sqlite3.Connection:
-    if not path.is_file():
-        raise TtlError(f"{path}: expected a timer file, got none")
-    address = f"{path.resolve().as_uri()}?mode=ro"
-    try:
-        return sqlite3.connect(
-            address, uri=True, timeout=READ_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-    except sqlite3.Error as error:
-        raise TtlError(f"{path}: cannot be read: {error}") from error
+    def _explain(self, error: sqlite3.Error) -> str:
+        return describe_damage(self._path, error) or f"{self._path}: cannot be read: {error}"
 
 
 def _copy(db: sqlite3.Connection, target: Path) -> None:

@@ -1,13 +1,10 @@
-"""The rows of the timer file, and all SQL on them; synchronous, in the thread that uses the connection.
+"""The rows of the timer file, and the SQL on them; synchronous, in the thread that uses the connection.
 
 Times are integer microseconds since 1970 in UTC, the resolution of `datetime`, so no time is rounded.
 """
 
-import itertools
-import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -20,7 +17,6 @@ from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import backoff_seconds
 from shared.errors import EventError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer
-from shared.ports import TimerFilter, TimerPage
 
 FOREVER_US = 2**63 - 1
 """A time that never comes: the largest integer of SQLite."""
@@ -34,15 +30,6 @@ _PURPOSES = {purpose.value: purpose for purpose in Purpose}
 
 Row = tuple[str, str, int, int, int, str]
 """uid, purpose, due_us, fire_us, attempts, ref."""
-
-Position = tuple[int, int]
-"""A place in the order of the timers: fire_us and id."""
-
-RETRIES_OF_ONE_SLICE = 2_000
-"""Retries that one transaction brings forward: some 30 ms, for which `set` waits."""
-
-LAST_RETRY: Position = (FOREVER_US, FOREVER_US)
-"""The position after all retries."""
 
 
 def to_us(instant: datetime) -> int:
@@ -80,7 +67,7 @@ class StoredTimer:
     """A row of the timer file.
 
     Attributes:
-        row_id: The number of the row, which no other row gets while this process owns the file; see `new_row_ids`.
+        row_id: The number of the row; that of a deleted row is used again.
         generation: Counts how often the timer was set; a delivery may end only the generation that it delivered.
         attempts: The attempts of the timer when it was set, plus the failed deliveries since.
         ref: JSON, decoded only for a delivery; beside the fields of the reference it has the extras, if any.
@@ -118,46 +105,27 @@ COLUMNS = "id, uid, purpose, due_us, fire_us, attempts, generation, ref"
 """The columns of a `StoredTimer`."""
 
 
-def new_row_ids(db: sqlite3.Connection) -> Iterator[int]:
-    """Return numbers for new rows, greater than those of all rows.
-
-    Without a number of ours SQLite would give a new row that of a deleted one. Then a delivery whose row was deleted
-    meanwhile would delete or postpone the new timer.
-    """
-    (last,) = db.execute("SELECT coalesce(max(id), 0) FROM timers").fetchone()
-    return itertools.count(last + 1)
-
-
-def put(
-    db: sqlite3.Connection,
-    rows: Sequence[Row],
-    row_ids: Iterator[int],
-    shortage: Callable[[sqlite3.Connection], str],
-) -> str:
+def put(db: sqlite3.Connection, rows: Sequence[Row], shortage: Callable[[sqlite3.Connection], str]) -> str:
     """Store timers, each in place of the one with its uid and purpose; store all of them, or none.
 
     Args:
         db: A connection within a transaction.
         rows: The timers.
-        row_ids: Of `new_row_ids`.
         shortage: Returns why there is no space for new rows; empty if there is. A replaced row needs no space.
 
     Returns:
         Why no timer was stored; empty if all were.
     """
-    if (why := shortage(db)) and not all(_is_stored(db, row) for row in rows):
+    is_stored = "SELECT 1 FROM timers WHERE uid = ? AND purpose = ?"
+    if (why := shortage(db)) and not all(db.execute(is_stored, row[:2]).fetchone() for row in rows):
         return why
     db.executemany(
-        "INSERT INTO timers (id, uid, purpose, due_us, fire_us, attempts, ref) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO timers (uid, purpose, due_us, fire_us, attempts, ref) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (uid, purpose) DO UPDATE SET due_us = excluded.due_us, fire_us = excluded.fire_us,"
         " attempts = excluded.attempts, generation = generation + 1, ref = excluded.ref",
-        [(next(row_ids), *row) for row in rows],
+        rows,
     )
     return ""
-
-
-def _is_stored(db: sqlite3.Connection, row: Row) -> bool:
-    return db.execute("SELECT 1 FROM timers WHERE uid = ? AND purpose = ?", row[:2]).fetchone() is not None
 
 
 def delete(db: sqlite3.Connection, delivered: StoredTimer) -> int:
@@ -166,13 +134,11 @@ def delete(db: sqlite3.Connection, delivered: StoredTimer) -> int:
     Returns:
         When to read its row again: never, or when its replacement fires.
     """
-    forgotten = db.execute(
-        "DELETE FROM timers WHERE id = ? AND generation = ?", (delivered.row_id, delivered.generation)
-    )
-    return FOREVER_US if forgotten.rowcount else _fire_us(db, delivered.row_id)
+    deleted = db.execute("DELETE FROM timers WHERE id = ? AND generation = ?", (delivered.row_id, delivered.generation))
+    return FOREVER_US if deleted.rowcount else _fire_us(db, delivered.row_id)
 
 
-def postpone(db: sqlite3.Connection, refused: StoredTimer, fire_us: int) -> int:
+def postpone(db: sqlite3.Connection, failed: StoredTimer, fire_us: int) -> int:
     """Count a failed attempt and set the next one, unless the timer was replaced during the delivery.
 
     Returns:
@@ -180,9 +146,9 @@ def postpone(db: sqlite3.Connection, refused: StoredTimer, fire_us: int) -> int:
     """
     postponed = db.execute(
         "UPDATE timers SET attempts = attempts + 1, fire_us = ? WHERE id = ? AND generation = ?",
-        (fire_us, refused.row_id, refused.generation),
+        (fire_us, failed.row_id, failed.generation),
     )
-    return fire_us if postponed.rowcount else _fire_us(db, refused.row_id)
+    return fire_us if postponed.rowcount else _fire_us(db, failed.row_id)
 
 
 def _fire_us(db: sqlite3.Connection, row_id: int) -> int:
@@ -218,42 +184,6 @@ def read_page(db: sqlite3.Connection, *, after: int, limit: int) -> list[StoredT
     return [StoredTimer(*row) for row in db.execute(query, (after, limit))]
 
 
-def parse_position(after: str) -> int:
-    """Return the row after which a page begins.
-
-    Raises:
-        ValueError: The text is no position in a timer file.
-    """
-    if after and not (after.isascii() and after.isdecimal() and int(after) <= FOREVER_US):
-        raise ValueError(f"expected a position in the timer file, got {after!r}")
-    return int(after or 0)
-
-
-def page_of(rows: Sequence[StoredTimer], limit: int, wanted: TimerFilter) -> TimerPage:
-    """Return the wanted timers among rows that were read with this limit, and the position of the next page."""
-    timers = []
-    for row in rows:
-        with suppress(ValueError):  # another program wrote the row
-            timers.append(row.timer())
-    return TimerPage(tuple(filter(wanted.matches, timers)), str(rows[-1].row_id) if len(rows) == limit else "")
-
-
-def retry_now(db: sqlite3.Connection, now_us: int, position: Position = LAST_RETRY) -> Position | None:
-    """Make a slice of the waiting retries due now: the latest ones before a position.
-
-    From the latest to the earliest, since a delivery that fails meanwhile is planned later than before: in general it
-    is behind the position, and not tried again at once.
-
-    Returns:
-        The position of the next slice; None after the last one.
-    """
-    found = db.execute(
-        "SELECT fire_us, id FROM timers WHERE attempts > 0 AND fire_us > ? AND (fire_us, id) < (?, ?)"
-        " ORDER BY fire_us DESC, id DESC LIMIT ?",
-        (now_us, *position, RETRIES_OF_ONE_SLICE),
-    ).fetchall()
-    db.execute(
-        "UPDATE timers SET fire_us = due_us WHERE fire_us > due_us AND id IN (SELECT value FROM json_each(?))",
-        (json.dumps([row_id for _, row_id in found]),),
-    )
-    return found[-1] if len(found) == RETRIES_OF_ONE_SLICE else None
+def cap_retries(db: sqlite3.Connection, latest_us: int) -> None:
+    """Bring forward the retries that were planned by a clock that was ahead: to their due times, or to `latest_us`."""
+    db.execute("UPDATE timers SET fire_us = max(due_us, ?) WHERE attempts > 0 AND fire_us > ?", (latest_us, latest_us))

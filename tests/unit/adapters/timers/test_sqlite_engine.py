@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import FAILING_PLACES
-from shared.adapters.timers.sqlite.backlog import Load, LookUp, ReadResult, Scan
+from shared.adapters.timers.sqlite.due_queue import START, DueQueue, DueRead, ReadResult
 from shared.adapters.timers.sqlite.engine import SqliteTimers
-from shared.adapters.timers.sqlite.lane import Lane
-from shared.adapters.timers.sqlite.schema import SCHEMA_VERSION
+from shared.adapters.timers.sqlite.file import SCHEMA_VERSION
 from shared.adapters.timers.sqlite.store import StoredTimer
 from shared.core.values.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
@@ -365,48 +364,72 @@ async def test_timer_replaced_before_its_delivery_fires_as_replaced(world):
 SHARE = ("v1 Pod", "ci")
 
 
-def read_into(lane: Lane, *uids: str) -> None:
-    """Let a lane scan and load rows, as from a file."""
-    assert isinstance(lane.begin_read(100, 10), Scan)
-    lane.end_read(ReadResult(places=[(number, SHARE) for number, _ in enumerate(uids)], cursor=(50, len(uids))))
-    assert isinstance(lane.begin_read(100, 10), Load)
+def scan_into(queue: DueQueue, *uids: str) -> None:
+    """Let a queue scan rows and begin to load them, as from a file."""
+    assert queue.begin_read(100, 10) == DueRead(OTHER, 100, after=START)
+    queue.end_read(ReadResult(waiting=[(number, SHARE) for number, _ in enumerate(uids)]))
+    assert queue.begin_read(100, 10) == DueRead(OTHER, 100, load=dict.fromkeys(range(len(uids)), SHARE))
 
 
 def loaded(*uids: str) -> ReadResult:
     return ReadResult(loaded=[(StoredTimer(n, uid, OTHER, 0, 0, 0, 1, ""), SHARE) for n, uid in enumerate(uids)])
 
 
-def test_timer_replaced_during_a_read_is_not_taken_from_it():
-    lane = Lane(OTHER, places=1)
-    read_into(lane, "replaced", "other")
-    lane.replace("replaced", 500)
-    lane.end_read(loaded("replaced", "other"))
-    assert not_none(lane.take(now_us=100)).uid == "other"
-    assert lane.take(now_us=100) is None
-    lane.finish("other", 800)
-    assert lane.next_us() == 500
+def test_timer_replaced_during_a_read_is_read_again():
+    queue = DueQueue(OTHER, slots=1)
+    scan_into(queue, "replaced")
+    queue.replace("replaced", 500)
+    queue.end_read(loaded("replaced"))  # as it was
+    assert not_none(queue.take(now_us=100)).uid == "replaced"
+    queue.finish("replaced", 500, failed=False)
+    assert queue.take(now_us=100) is None
+    assert queue.next_us() == 500
+
+
+def test_timer_set_during_a_scan_to_a_time_before_it_is_looked_up():
+    queue = DueQueue(OTHER, slots=3)
+    assert queue.begin_read(100, 10) == DueRead(OTHER, 100, after=START)
+    assert queue.replace("missed", 90)
+    queue.end_read(ReadResult())
+    assert queue.begin_read(100, 10) == DueRead(OTHER, 100, uids=("missed",))
+
+
+def test_scan_that_stops_at_its_limit_goes_on_at_its_last_row():
+    queue = DueQueue(OTHER, slots=3)
+    queue.begin_read(100, 10)
+    queue.end_read(ReadResult(cursor=(50, 7), next_us=100))
+    assert queue.begin_read(100, 10) == DueRead(OTHER, 100, after=(50, 7))
+
+
+def test_scan_that_is_to_begin_again_keeps_no_position(monkeypatch):
+    monkeypatch.setattr("shared.adapters.timers.sqlite.due_queue.BEHIND_MAX", 0)
+    queue = DueQueue(OTHER, slots=3)
+    queue.begin_read(100, 10)
+    queue.replace("one too many", 90)
+    queue.end_read(ReadResult(cursor=(50, 7), next_us=100))
+    assert not_none(queue.begin_read(100, 10)).after == START
 
 
 def test_timer_delivered_during_a_read_is_not_taken_again():
-    lane = Lane(OTHER, places=3)
-    read_into(lane, "landed")
-    lane.end_read(loaded("landed"))
-    lane.take(now_us=100)
-    lane.read_again()
-    read_into(lane, "landed")
-    lane.finish("landed", 800)
-    lane.end_read(loaded("landed"))
-    assert lane.take(now_us=100) is None
-    assert lane.next_us() == 800
+    queue = DueQueue(OTHER, slots=3)
+    scan_into(queue, "landed")
+    queue.end_read(loaded("landed"))
+    queue.take(now_us=100)
+    queue.restart()
+    scan_into(queue, "landed")
+    queue.finish("landed", 800, failed=False)
+    queue.end_read(loaded("landed"))
+    assert queue.take(now_us=100) is None
+    assert queue.next_us() == 800
 
 
 def test_timer_set_behind_the_scan_is_looked_up():
-    lane = Lane(OTHER, places=3)
-    read_into(lane, "first")
-    lane.end_read(loaded("first"))
-    lane.take(now_us=100)
-    assert lane.replace("behind", 20)
-    assert lane.begin_read(100, 10) == LookUp(OTHER, 100, ("behind",))
+    queue = DueQueue(OTHER, slots=3)
+    scan_into(queue, "first")
+    queue.end_read(loaded("first"))
+    queue.take(now_us=100)
+    assert queue.replace("behind", 20)
+    assert queue.begin_read(100, 10) == DueRead(OTHER, 100, uids=("behind",))
 
 
 @pytest.mark.parametrize("seconds", [-5, 60], ids=["overdue", "due later"])
@@ -630,27 +653,45 @@ async def test_corrupt_row_delays_no_other(world, caplog):
         assert await engine.pending() >= 1
 
 
-# The shortest wait of a retry
+# The time of a retry
 
 
-async def test_restart_retries_at_once(world):
+async def test_restart_keeps_the_back_off(world):
     world.broker.failing[Purpose.EXPIRE] = PermanentError("no")
     async with world.running() as engine:
         await engine.set([timer()])
         await until_next_due(engine, NOW + timedelta(seconds=60))
     world.broker.failing.clear()
     async with world.running() as engine:
+        world.clock.advance(59.9)
+        await turns(engine)
+        assert await engine.next_due() == NOW + timedelta(seconds=60)
+        assert len(world.broker.attempts) == 1
+        world.clock.advance(0.1)
         await until_pending(engine, 0)
 
 
-async def test_clock_set_back_brings_retries_forward(world):
-    world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_retry_planned_by_a_clock_that_was_ahead_waits_for_the_longest_back_off(world, restarts):
+    ahead = NOW + 1000 * HOUR
     async with world.running() as engine:
-        world.clock.at += 1000 * HOUR
+        await engine.set([timer("not due", 7200)])
+        world.clock.at = ahead
+        world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
         await engine.set([timer()])
-        await until_next_due(engine, world.clock.at + timedelta(seconds=1))
+        await until(lambda: len(world.broker.attempts) == 2)
+        await until_next_due(engine, ahead + timedelta(seconds=1))
         world.broker.failing.clear()
-        world.clock.at = NOW
+        if not restarts:
+            world.clock.at = NOW
+            await until_next_due(engine, NOW + timedelta(seconds=60))
+    world.clock.at = NOW
+    async with world.running() as engine:
+        await until_next_due(engine, NOW + timedelta(seconds=60))
+        world.clock.advance(60)
+        await until_pending(engine, 1)
+        assert [fired.ref.uid for fired in world.broker.fired] == ["uid-1"]
+        world.clock.advance(7140)
         await until_pending(engine, 0)
 
 
@@ -755,7 +796,7 @@ async def test_cancelled_engine_starts_no_delivery_and_lets_others_end(world):
     running = asyncio.create_task(engine.run())
     await until(lambda: world.broker.waiting == 2)
     running.cancel()
-    await until(lambda: engine._deliveries._closing)
+    await until(lambda: engine._closing)
     assert not running.done()
     gate.set()
     await asyncio.wait([running])
@@ -805,13 +846,16 @@ async def test_second_owner_is_refused_until_the_first_closes(world):
     await world.open().close()
 
 
-async def test_file_of_a_newer_release_is_refused_unchanged(world):
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+async def test_file_of_another_version_is_refused_unchanged(world, version):
     await world.open().close()
     with sqlite3.connect(world.path) as db:
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        db.execute(f"PRAGMA user_version = {version}")
     db.close()
     before = world.path.read_bytes()
-    with pytest.raises(TtlError, match=rf"timers\.db: expected schema version {SCHEMA_VERSION} or older, got"):
+    with pytest.raises(
+        TtlError, match=rf"timers\.db: .* version {SCHEMA_VERSION}, got version {version}, which is unchanged; use"
+    ):
         world.open()
     assert world.path.read_bytes() == before
 
@@ -904,7 +948,7 @@ async def take_step(world: World, engine: SqliteTimers, step: str, argument) -> 
     if step == "advance":
         world.clock.advance(argument)
     elif step == "set back":
-        await until(lambda: not engine._deliveries._running)  # one that has begun cannot be called back
+        await until(lambda: not engine._running)  # one that has begun cannot be called back
         world.clock.advance(-argument)
     elif step == "fail":
         world.broker.failures = [TryLaterError("away") for _ in range(argument)]
@@ -947,11 +991,11 @@ async def test_timer_files_with_a_wider_mode_are_tightened(world):
 
 
 async def test_timer_file_of_another_owner_opens_with_a_warning(world, monkeypatch, caplog):
-    def refuse(descriptor, mode):
+    def refuse(*_, **__):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     world.path.touch(0o664)
-    monkeypatch.setattr(os, "fchmod", refuse)
+    monkeypatch.setattr(os, "chmod", refuse)
     async with world.running() as engine:
         await engine.set([timer(seconds=60)])
         assert await engine.pending() == 1

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.sqlite.deliveries import UNWRITTEN_MAX
-from shared.adapters.timers.sqlite.engine import SqliteTimers
+from shared.adapters.timers.sqlite.engine import UNWRITTEN_MAX, SqliteTimers
 from shared.adapters.timers.sqlite.file import Room, TimerFile, room_of
 from shared.errors import TryLaterError
 from tests.fakes import FakeClock

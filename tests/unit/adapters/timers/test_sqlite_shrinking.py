@@ -1,11 +1,11 @@
 """The timer file shrinks after its timers have fired."""
 
 import asyncio
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,17 @@ from shared.adapters.timers.sqlite import file as sqlite_file
 from shared.adapters.timers.sqlite.file import KEPT_PAGES, Shrinking, TimerFile
 from tests.builders import ROOT
 from tests.unit.adapters.timers.test_sqlite_engine import World, timer, until, until_pending, world
-from tests.unit.adapters.timers.test_sqlite_migration import FIXTURE, pragma
 
 pytestmark = pytest.mark.anyio
 __all__ = ["world"]
 
 PAGE_BYTES = 4096
 MANY = 20_000
+
+
+def pragma(path: Path, name: str) -> object:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(f"PRAGMA {name}").fetchone()[0]
 
 
 def fill(db: sqlite3.Connection, count: int) -> None:
@@ -89,17 +93,6 @@ def test_a_step_frees_as_many_pages_as_it_says(tmp_path: Path) -> None:
     before = file.writer.execute("PRAGMA freelist_count").fetchone()[0]
     assert Shrinking().step(file.writer)
     assert file.writer.execute("PRAGMA freelist_count").fetchone()[0] == before - sqlite_file.STEP_PAGES
-    file.close()
-
-
-def test_file_of_version_1_keeps_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a volume that is too full for the migration."""
-    shutil.copy(FIXTURE, tmp_path / "timers.db")
-    monkeypatch.setattr("shared.adapters.timers.sqlite.file.migrate", lambda _: None)
-    file = TimerFile(tmp_path / "timers.db")
-    fill(file.writer, MANY)
-    file.writer.execute("DELETE FROM timers")
-    assert not Shrinking().step(file.writer)
     file.close()
 
 

@@ -28,7 +28,7 @@ from tests.builders import ROOT
 from tests.fakes import FakeClock
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535_897, tzinfo=UTC)
-FIXTURE = ROOT / "tests" / "fixtures" / "timers" / "version-1.db"
+FIXTURE = ROOT / "tests" / "fixtures" / "timers" / "timers.db"
 FIXTURE_TIMERS = 26
 Use = Callable[..., Result]
 

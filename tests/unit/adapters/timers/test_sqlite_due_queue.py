@@ -4,7 +4,6 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.timers.places import share_of
-from shared.adapters.timers.sqlite import backlog
-from shared.adapters.timers.sqlite.backlog import SCANNED_ROWS, Load, LookUp, Scan
+from shared.adapters.timers.sqlite import due_queue
+from shared.adapters.timers.sqlite.due_queue import SCANNED_ROWS, START, DueRead
 from shared.adapters.timers.sqlite.engine import SqliteTimers
-from shared.adapters.timers.sqlite.schema import prepare
+from shared.adapters.timers.sqlite.file import prepare
 from shared.adapters.timers.sqlite.store import put, row_of
 from shared.core.values.objects import ObjectRef
 from shared.errors import TryLaterError
@@ -99,19 +98,18 @@ async def test_no_read_of_due_timers_takes_more_steps_than_its_rows(world: World
     await engine.set([timer(f"other-{n}", -1, namespace=f"n{n}") for n in range(2_000)])
     db = engine._file.reader
     steps = Steps(db)
-    scan, found = Scan(Purpose.EXPIRE, 2**62, (-(2**63), 0)), 0
-    while rows := (result := scan.run(db)).places:
+    scan, found = DueRead(Purpose.EXPIRE, 2**62, after=START), 0
+    while rows := (result := scan.run(db)).waiting:
         assert steps.take() <= SCANNED_ROWS * STEPS_OF_A_ROW
         found += len(rows)
-        scan = replace(scan, after=result.cursor or scan.after)
+        scan = replace(scan, after=result.cursor or (2**62, 0))
     assert found == FAILING + 2_000
-    loaded = Load(Purpose.EXPIRE, 2**62, dict.fromkeys(range(FAILING + 1, FAILING + 33), ("batch/v1 Job", "ci"))).run(
-        db
-    )
+    load = dict.fromkeys(range(FAILING + 1, FAILING + 33), ("batch/v1 Job", "ci"))
+    loaded = DueRead(Purpose.EXPIRE, 2**62, load=load).run(db)
     assert [one.uid for one, _ in loaded.loaded] == [f"other-{n}" for n in range(32)]
     assert steps.take() <= 32 * STEPS_OF_A_ROW
-    looked_up = LookUp(Purpose.EXPIRE, 2**62, ("other-7", "other-8", "absent")).run(db)
-    assert [share for _, share in looked_up.places] == [("batch/v1 Job", "n7"), ("batch/v1 Job", "n8")]
+    looked_up = DueRead(Purpose.EXPIRE, 2**62, uids=("other-7", "other-8", "absent")).run(db)
+    assert [share for _, share in looked_up.waiting] == [("batch/v1 Job", "n7"), ("batch/v1 Job", "n8")]
     assert steps.take() <= 3 * STEPS_OF_A_ROW
     await engine.close()
 
@@ -129,7 +127,7 @@ async def test_every_timer_of_a_large_share_is_delivered_once_its_target_works(w
 async def test_more_overdue_sets_than_are_looked_up_are_found_by_a_new_scan(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "BEHIND_MAX", 20)
+    monkeypatch.setattr(due_queue, "BEHIND_MAX", 20)
     gate = world.broker.hang()
     async with world.running(replace(QUICK, in_flight=1)) as engine:
         await engine.set([timer("first", -1)])
@@ -144,7 +142,7 @@ async def test_more_overdue_sets_than_are_looked_up_are_found_by_a_new_scan(
 async def test_scan_pauses_while_too_many_shares_wait_and_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "SHARES_MAX", 8)
+    monkeypatch.setattr(due_queue, "SHARES_MAX", 8)
     gate = world.broker.hang()
     async with world.running() as engine:
         await engine.set([timer(f"uid-{n}", -60 + n, namespace=f"n{n}") for n in range(40)])
@@ -165,6 +163,6 @@ def test_share_is_read_from_the_beginning_of_a_stored_reference(ref: ObjectRef) 
     row = row_of(Timer.model_construct(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=0), 0)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         prepare(db, Path("memory"))
-        put(db, [row], count(1), lambda _: "")
-        found = Scan(Purpose.EXPIRE, 2**62, (-(2**63), 0)).run(db)
-    assert [share for _, share in found.places] == [share_of(ref)]
+        put(db, [row], lambda _: "")
+        found = DueRead(Purpose.EXPIRE, 2**62, after=START).run(db)
+    assert [share for _, share in found.waiting] == [share_of(ref)]
