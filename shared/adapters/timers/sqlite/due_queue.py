@@ -84,7 +84,7 @@ class DueRead:
         scanned = self._scan(db, *self.after) if self.after else []
         cursor, next_us = None, FOREVER_US
         if len(scanned) == SCANNED_ROWS:
-            cursor, next_us = (scanned[-1][1], scanned[-1][0]), self.now_us
+            cursor, next_us = (scanned[-1][1], scanned[-1][0]), scanned[-1][1]
         elif self.after:
             later = "SELECT coalesce(min(fire_us), ?) FROM timers WHERE purpose = ? AND fire_us > ?"
             (next_us,) = db.execute(later, (FOREVER_US, self.purpose, self.now_us)).fetchone()

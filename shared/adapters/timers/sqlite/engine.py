@@ -44,7 +44,8 @@ UNWRITTEN_MAX = 10_000
 """Maximum number of deliveries without a slot that wait until their outcome is written; others keep their slots."""
 
 UNWRITTEN_PAUSES_MAX = 16
-"""Longest wait before an outcome is written again, in pauses of `EngineLimits.disk_seconds`."""
+"""Longest wait before an outcome is written again, in pauses of `EngineLimits.disk_seconds`; a write that succeeds, or
+the end of the process, ends the wait."""
 
 Write = Callable[[sqlite3.Connection], int]
 """Writes the outcome of a delivery; returns when to read its row again."""
@@ -88,7 +89,7 @@ class SqliteTimers(PendingInFile):
         self._queues = {purpose: DueQueue(purpose, limits.in_flight) for purpose in self._file.purposes}
         self._failures = FailureLog()
         self._running: set[asyncio.Task[None]] = set()
-        self._unwritten = 0
+        self._unwritten, self._written = 0, asyncio.Event()
         self._wake = asyncio.Event()
         self._seen_us = FOREVER_US
         self._closing = False
@@ -131,6 +132,7 @@ class SqliteTimers(PendingInFile):
         if self._closing:
             return
         self._closing = True
+        self._retry_writes()
         try:
             await drain(self._running, self._limits.grace_seconds)
         finally:
@@ -171,13 +173,23 @@ class SqliteTimers(PendingInFile):
 
     async def _deliver(self, queue: DueQueue, stored: StoredTimer) -> None:
         """Publish a timer and write the outcome to the file."""
-        write, failed = await self._publish(stored)
+        read_us, failed = 0, True  # after an unexpected error, the row is read again
         try:
-            read_us = await self._commits.submit(write, shrinks=True)
-        except TryLaterError:
-            read_us = await self._write_later(queue, stored, write, failed=failed)
-        queue.finish(stored.uid, read_us, failed=failed)
-        self._wake.set()
+            write, failed = await self._publish(stored)
+            try:
+                read_us = await self._commits.submit(write, shrinks=True)
+            except TryLaterError:
+                read_us = await self._write_later(queue, stored, write, failed=failed)
+            self._retry_writes()
+        finally:
+            queue.finish(stored.uid, read_us, failed=failed)
+            self._wake.set()
+
+    def _retry_writes(self) -> None:
+        """Wake the deliveries that wait to write their outcomes again."""
+        if self._unwritten:
+            self._written.set()
+            self._written = asyncio.Event()
 
     async def _publish(self, stored: StoredTimer) -> tuple[Write, bool]:
         """Publish a timer; return the write for its row, and whether the delivery failed."""
@@ -211,12 +223,15 @@ class SqliteTimers(PendingInFile):
             if self._unwritten <= UNWRITTEN_MAX:
                 queue.free_slot(stored.uid, failed=failed)
                 self._wake.set()
-            while not self._closing:
-                await asyncio.sleep(pauses * self._limits.disk_seconds)
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pauses * self._limits.disk_seconds):
+                        await self._written.wait()
+                if self._closing:
+                    return FOREVER_US  # the next process delivers the timer again
                 pauses = min(2 * pauses, UNWRITTEN_PAUSES_MAX)
                 with suppress(TryLaterError):
                     return await self._commits.submit(write, shrinks=True)
-            return FOREVER_US  # the next process delivers the timer again
         finally:
             self._unwritten -= 1
 
@@ -232,9 +247,11 @@ class SqliteTimers(PendingInFile):
         """Update the queues after timers were stored, and wake up if one of them is the earliest."""
         if stored.cancelled() or stored.exception() or stored.result():
             return
+        self._retry_writes()
         for uid, purpose, _, fire_us, attempts, _ in rows:
             if purpose not in self._queues:
                 self._queues[purpose] = DueQueue(purpose, self._limits.in_flight)
+                self._wake.set()
             if self._queues[purpose].replace(uid, fire_us, attempts=attempts):
                 self._wake.set()
 

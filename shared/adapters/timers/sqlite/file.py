@@ -85,7 +85,9 @@ def check_file(db: sqlite3.Connection, path: Path) -> bool:
     if not is_new and application != APPLICATION_ID:
         raise TtlError(f"{path}: expected a timer file, got another program's SQLite file")
     if not is_new and version != SCHEMA_VERSION:
-        expected = f"expected a timer file of version {SCHEMA_VERSION}, got version {version}, which is unchanged"
+        expected = (
+            f"expected a timer file of version {SCHEMA_VERSION}, got version {version}; the file is left as it is"
+        )
         advice = "use the release that wrote it, or move it away with its -wal: the next sweep sets the timers again"
         raise TtlError(f"{path}: {expected}; {advice}")
     return is_new
@@ -239,6 +241,9 @@ class Shrinking:
             return False
         # `execute` would end the statement after its first page.
         db.executescript(f"PRAGMA incremental_vacuum({min(STEP_PAGES, unused - KEPT_PAGES)})")
+        if _pragma(db, "freelist_count") >= unused:  # another program switched auto_vacuum off
+            self._shrinks = False
+            return False
         if unused <= KEPT_PAGES + STEP_PAGES:
             self._shrinks = False
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # the file itself shrinks at a checkpoint

@@ -22,6 +22,9 @@ from shared.errors import TryLaterError
 GATHER_SECONDS = 0.002
 """How long a write that shrinks the file waits for others; a delivery keeps its slot for so long."""
 
+SHRINKING_MAX = 256
+"""Maximum number of shrinking writes of one transaction: a larger one may not fit into the log of a full volume."""
+
 _ResultT = TypeVar("_ResultT")
 _log = logging.getLogger("ttl")
 
@@ -103,14 +106,17 @@ class GroupCommit:
         _answer(batch, results, error, self._health.explain(error) if error else "")
 
     def _take(self) -> list[_Waiting[Any]]:
-        """Return all waiting writes, at least one; none at the end."""
-        batch: list[_Waiting[Any]] = []
+        """Return waiting writes, at least one; none at the end."""
+        batch, shrinking = list[_Waiting[Any]](), 0
         self._use_spare_time()
         with suppress(Empty):
             while waiting := self._waiting.get(block=not batch):
                 if not batch and waiting.shrinks and not self._closed:
                     time.sleep(GATHER_SECONDS)
                 batch.append(waiting)
+                shrinking += waiting.shrinks
+                if shrinking >= SHRINKING_MAX:
+                    return batch
             self._waiting.put(None)  # the end marker, taken after writes: put it back for the next call
         return batch
 

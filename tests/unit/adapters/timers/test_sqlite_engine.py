@@ -617,7 +617,7 @@ async def test_engine_counts_a_retry_timer_set_during_a_delivery_as_a_failure(wo
 async def test_engine_adds_its_failed_attempts_to_those_of_a_timer(world):
     world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
     async with world.running() as engine:
-        await turns(engine)  # the engine retried its waiting timers at its start
+        await turns(engine)  # the start of the engine
         await engine.set([replace_timer(timer(), attempts=5)])
         await until_next_due(engine, NOW + timedelta(seconds=6))  # its back-off, by the engine's own clock
         world.clock.advance(6)
@@ -854,7 +854,8 @@ async def test_file_of_another_version_is_refused_unchanged(world, version):
     db.close()
     before = world.path.read_bytes()
     with pytest.raises(
-        TtlError, match=rf"timers\.db: .* version {SCHEMA_VERSION}, got version {version}, which is unchanged; use"
+        TtlError,
+        match=rf"timers\.db: .* version {SCHEMA_VERSION}, got version {version}; the file is left as it is; use",
     ):
         world.open()
     assert world.path.read_bytes() == before

@@ -51,6 +51,19 @@ async def test_file_shrinks_after_its_timers_have_fired(world: World, monkeypatc
     assert pragma(world.path, "page_count") < large // 2
 
 
+def test_file_that_cannot_shrink_is_left_alone(tmp_path: Path) -> None:
+    """Without auto_vacuum, a step frees nothing: the thread would be busy for ever."""
+    path = tmp_path / "timers.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode=WAL")  # a header, so auto_vacuum stays off
+    file = TimerFile(path)
+    fill(file.writer, MANY)
+    file.writer.execute("DELETE FROM timers")
+    assert file.writer.execute("PRAGMA auto_vacuum").fetchone()[0] == 0
+    assert not Shrinking().step(file.writer)
+    file.close()
+
+
 async def test_waiting_set_comes_before_the_rest_of_the_shrinking(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
