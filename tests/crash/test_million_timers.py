@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from shared.adapters.timers.sqlite.file import TimerFile
-from shared.adapters.timers.sqlite.store import to_us
+from shared.adapters.timers.times import microseconds
 from shared.core.values.objects import ObjectRef
 from shared.messages import Purpose, Timer
 from tests.builders import not_none
@@ -39,7 +39,7 @@ FROM (SELECT n, lower(hex(randomblob(16))) AS uid, ? + n * 1000 AS due_us FROM n
 def fill(path: Path) -> None:
     file = TimerFile(path)
     with closing(file):
-        file.writer.execute(FILL, (MILLION, to_us(now() + timedelta(hours=1))))
+        file.writer.execute(FILL, (MILLION, microseconds(now() + timedelta(hours=1))))
 
 
 async def test_a_million_timers_survive_kill_9(tmp_path: Path) -> None:

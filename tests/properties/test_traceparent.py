@@ -61,7 +61,7 @@ def test_traceparent_is_carried_exactly(text):
     assert find_traceparent(text) == text
     assert f"00-{trace_id_of(text)}-{span_id_of(text)}-{flags_of(text):02x}" == text
     (timer,) = timers_of(text)
-    uid, purpose, due_us, fire_us, attempts, stored = row_of(timer, 0)
+    uid, purpose, due_us, fire_us, attempts, stored = row_of(timer, timer.due_at)
     for read in (StoredTimer(1, uid, purpose, due_us, fire_us, attempts, 1, stored).timer(), timer_of(body_of(timer))):
         assert read == timer
         event = parse_event(*to_http(event_of(read, source="s")))
@@ -81,7 +81,7 @@ def test_wrong_traceparent_reaches_no_stored_timer(value):
     (timer,) = timers_of(value)
 
     assert timer == PLAIN
-    stored = f'{row_of(PLAIN, 0)[-1][:-1]},"traceparent":{json.dumps(value)}}}'
+    stored = f'{row_of(PLAIN, PLAIN.due_at)[-1][:-1]},"traceparent":{json.dumps(value)}}}'
     assert StoredTimer(1, "u", "expire", 0, 0, 0, 1, stored).timer().traceparent == ""
     assert Timer.model_validate_json(f'{PLAIN.model_dump_json(by_alias=True)[:-1]},"traceparent":{json.dumps(value)}}}')
 
@@ -108,7 +108,7 @@ async def test_answer_and_log_line_carry_a_good_traceparent_only(text, carried):
 
 def test_event_and_stored_timer_without_a_trace_are_those_of_an_earlier_version():
     assert "traceparent" not in event_of(PLAIN, source="s").extensions
-    assert "traceparent" not in row_of(PLAIN, 0)[-1]
+    assert "traceparent" not in row_of(PLAIN, PLAIN.due_at)[-1]
     assert b"traceparent" not in body_of(PLAIN)
 
 

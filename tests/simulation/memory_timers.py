@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.places import Places, share_of
+from shared.adapters.timers.permits import Permits, share_of
 from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Timer, TimerKey
@@ -81,7 +81,7 @@ class MemoryTimers:
     ) -> None:
         self.store, self._clock, self._publisher, self._limits = store, clock, publisher, limits
         self._jitter, self._start = jitter, start
-        self._places: dict[str, Places] = {}
+        self._permits: dict[str, Permits] = {}
         self._in_flight: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._seen_at: datetime | None = None
@@ -169,7 +169,7 @@ class MemoryTimers:
                 self.store.pending[row] = replace(one, fire_at=one.timer.due_at)
 
     def _start_due(self) -> float:
-        """Start what is due and has a place, the oldest first; return the seconds until the next look."""
+        """Start what is due and has a permit, the oldest first; return the seconds until the next look."""
         now, waiting = self._clock.now(), []
         for row, one in self.store.pending.items():
             if row not in self._in_flight:
@@ -179,13 +179,13 @@ class MemoryTimers:
         for fire_at, _, one in waiting:
             if fire_at > now:
                 return min(pause, (fire_at - now).total_seconds())
-            places = self._places.setdefault(one.timer.purpose, Places(self._limits.in_flight))
-            if places.may_take(share_of(one.timer.ref)):
-                places.take(share_of(one.timer.ref))
-                self._in_flight[one.row] = self._start(self._deliver(one, places))
+            permits = self._permits.setdefault(one.timer.purpose, Permits(self._limits.in_flight))
+            if permits.may_take(share_of(one.timer.ref)):
+                permits.take(share_of(one.timer.ref))
+                self._in_flight[one.row] = self._start(self._deliver(one, permits))
         return pause
 
-    async def _deliver(self, one: PendingTimer, places: Places) -> None:
+    async def _deliver(self, one: PendingTimer, permits: Permits) -> None:
         failed = True
         try:
             async with asyncio.timeout(self._limits.timeout_of(one.timer.purpose)):
@@ -196,7 +196,7 @@ class MemoryTimers:
             failed = False
             self.delivered(one)
         finally:
-            places.give(share_of(one.timer.ref), failed=failed)
+            permits.give(share_of(one.timer.ref), failed=failed)
             del self._in_flight[one.row]
             self._changed.set()
 

@@ -2,9 +2,9 @@
 
 All CronJobs end at once. Their objects are due at once too, and the API server deletes only so many a second.
 The model counts timers by second and share instead of holding each: within a share the engine takes the oldest first,
-so a count for each second is all there is to know. No place is idle while a timer waits, so the length of the queue is
+so a count for each second is all there is to know. No permit is idle while a timer waits, so the length of the queue is
 exact. The shares take turns. A test compares the lateness, on few timers, with a model that holds each timer and asks
-the real `Places`.
+the real `Permits`.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from shared.adapters.timers.limits import LIMITS
-from shared.adapters.timers.places import Places, Share
+from shared.adapters.timers.permits import Permits, Share
 
 HOUR_SECONDS = 3_600
 NAMESPACES = 50
@@ -184,8 +184,8 @@ def _first_empty(empty_at: Sequence[int], start: int) -> int | None:
 
 
 def simulate_each(due: Iterable[dict[Share, int]], per_second: int) -> Counter[int]:
-    """The same with each timer held, the real `Places`, and an API server that answers one after the other."""
-    places, late = Places(LIMITS.in_flight), Counter[int]()
+    """The same with each timer held, the real `Permits`, and an API server that answers one after the other."""
+    permits, late = Permits(LIMITS.in_flight), Counter[int]()
     ready: dict[Share, deque[int]] = {}
     ends: list[tuple[float, int, Share]] = []
     server_free, number = 0.0, 0
@@ -199,10 +199,10 @@ def simulate_each(due: Iterable[dict[Share, int]], per_second: int) -> Counter[i
             arrival = next(seconds, None)
         else:
             now, _, share = heapq.heappop(ends)
-            places.give(share, failed=False)
-        while (taken := next((one for one in ready if places.may_take(one)), None)) is not None:
+            permits.give(share, failed=False)
+        while (taken := next((one for one in ready if permits.may_take(one)), None)) is not None:
             waiting = ready.pop(taken)
-            places.take(taken)
+            permits.take(taken)
             server_free, number = max(server_free, now) + 1 / per_second, number + 1
             late[int(server_free - waiting.popleft())] += 1
             heapq.heappush(ends, (server_free, number, taken))

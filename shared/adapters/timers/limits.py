@@ -33,12 +33,12 @@ class EngineLimits:
 
     Attributes:
         in_flight: Maximum number of deliveries in flight per purpose. Each purpose has its own, so that a dead target
-            delays no other purpose; `Places` divides them among kinds and namespaces.
+            delays no other purpose; `Permits` divides them among kinds and namespaces.
         claim: Timers per read: enough to make reads cheap, too few to need much memory.
         delivery_seconds: Timeout of a delivery, by its purpose.
         rest_seconds: Maximum sleep, and so the maximum delay until a step of the wall clock is noticed.
         disk_seconds: Pause between attempts while the disk is full or the file is locked.
-        place_seconds: Maximum wait of a timer for a place, if its server expects an answer meanwhile.
+        permit_seconds: Maximum wait of a timer for a permit, if its server expects an answer meanwhile.
         grace_seconds: Time for the deliveries in flight at shutdown; half of the 10 s that Cloud Run allows.
     """
 
@@ -47,7 +47,7 @@ class EngineLimits:
     delivery_seconds: Mapping[str, float] = field(default_factory=lambda: DELIVERY_SECONDS)
     rest_seconds: float = 0.5
     disk_seconds: float = 0.5
-    place_seconds: float = 3.0
+    permit_seconds: float = 3.0
     grace_seconds: float = 5.0
 
     def timeout_of(self, purpose: str) -> float:

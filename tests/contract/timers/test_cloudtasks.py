@@ -161,7 +161,7 @@ async def test_timer_that_fired_by_a_clock_that_was_ahead_fires_again_at_its_due
 async def test_sweeps_add_no_tasks_to_a_timer_that_always_fails(setup, pause, refusing):
     """Else each sweep would add a chain of retries that only ends with the failure: no due time occurs twice."""
     setup.server.state = tasks_v2.Queue.State.PAUSED  # this test sends the tasks, without HTTP
-    limits = replace(QUICK, place_seconds=0, in_flight=0 if refusing == "crowd" else 1)
+    limits = replace(QUICK, permit_seconds=0, in_flight=0 if refusing == "crowd" else 1)
     engine = setup.start(limits=limits, jitter=random.Random(1).random)
     setup.target.errors["Job"] = TryLaterError("away")
     if refusing.startswith("function"):  # the Broker accepts the timer, and the function answers with the next attempt
@@ -279,7 +279,7 @@ async def test_task_that_arrives_twice_has_one_successor(setup):
 
 async def test_crowd_waits_for_places_and_nothing_counts_as_failed(setup, caplog):
     gate = setup.target.hanging["Job"] = asyncio.Event()
-    await setup.start(limits=replace(QUICK, place_seconds=30)).set([setup.timer(f"uid-{n}") for n in range(300)])
+    await setup.start(limits=replace(QUICK, permit_seconds=30)).set([setup.timer(f"uid-{n}") for n in range(300)])
     await until(lambda: len(setup.server.dispatches) == 300, "all tasks")
     gate.set()
     await setup.arrival(300)
@@ -289,7 +289,7 @@ async def test_crowd_waits_for_places_and_nothing_counts_as_failed(setup, caplog
 
 
 async def test_timer_without_a_place_is_set_again_with_the_same_attempts(setup, caplog):
-    engine = setup.start(limits=replace(QUICK, place_seconds=0.1, in_flight=1))
+    engine = setup.start(limits=replace(QUICK, permit_seconds=0.1, in_flight=1))
     gate = setup.target.hanging["Job"] = asyncio.Event()
     await engine.set([setup.timer()])
     await until(lambda: setup.target.attempts, "the delivery")
@@ -305,7 +305,7 @@ async def test_timer_without_a_place_is_set_again_with_the_same_attempts(setup, 
 
 
 async def test_forged_schedule_of_a_task_in_flight_puts_nothing_off_for_years(setup):
-    engine = setup.start(limits=replace(QUICK, place_seconds=0.1, in_flight=1))
+    engine = setup.start(limits=replace(QUICK, permit_seconds=0.1, in_flight=1))
     gate = setup.target.hanging["Job"] = asyncio.Event()
     timer = setup.timer()
     await engine.set([timer])
@@ -319,7 +319,7 @@ async def test_forged_schedule_of_a_task_in_flight_puts_nothing_off_for_years(se
 
 
 async def test_timer_without_a_place_waits_longer_the_longer_it_is_overdue(setup):
-    engine = setup.start(limits=replace(QUICK, place_seconds=0, in_flight=0))
+    engine = setup.start(limits=replace(QUICK, permit_seconds=0, in_flight=0))
     for age, wait in ((0, 2), (10, 10), (3600, 60)):
         setup.server.tasks.clear()
         setup.server.dispatches.clear()

@@ -22,14 +22,14 @@ from datetime import datetime, timedelta
 from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, second_in
 from shared.adapters.timers.cloudtasks.task_form import TaskForm, read_timer
 from shared.adapters.timers.cloudtasks.task_queue import TASKS_OF_ONE_PAGE_MAX, Connect, TaskQueue, connect
-from shared.adapters.timers.in_flight import FailureLog
+from shared.adapters.timers.in_flight import Attempts, once_more_failed
 from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.places import Places, share_of
-from shared.adapters.timers.slots import sent_at
+from shared.adapters.timers.permits import Permits, share_of
+from shared.adapters.timers.times import first_attempt_at, later, sent_at
 from shared.core.values.objects import quote
-from shared.core.values.timing import BACKOFF_SECONDS_MAX, backoff_seconds
+from shared.core.values.timing import BACKOFF_SECONDS_MAX
 from shared.errors import EventError
-from shared.messages import ATTEMPTS_COUNTED_MAX, Timer
+from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, FiredTask, Publisher, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE
 
@@ -39,17 +39,17 @@ EARLY_MAX = timedelta(seconds=1)
 AHEAD_MAX = timedelta(days=29)
 """How far ahead a task is scheduled: Cloud Tasks accepts 30 days by its own clock, and keeps a task for 31 days."""
 
-PLACE_CHECK_SECONDS = 0.2
-"""How often a waiting timer looks for a place."""
+PERMIT_CHECK_SECONDS = 0.2
+"""How often a waiting timer looks for a permit."""
 
 PUT_OFF_SECONDS = 2.0
-"""About how long a timer that found no place is put off at first."""
+"""About how long a timer that found no permit is put off at first."""
 
 COUNTED_PAGES_MAX = 10
 """Pages that `pending` reads: a project may list 600 times a minute (https://cloud.google.com/tasks/docs/quotas)."""
 
 ANSWER_SECONDS = 18.0
-"""How much longer than a delivery Cloud Tasks waits for an answer: to wait for a place, and to set the timer again."""
+"""How much longer than a delivery Cloud Tasks waits for an answer: to wait for a permit, and to set the timer again."""
 
 _NOW = timedelta()
 
@@ -78,8 +78,8 @@ class CloudTasksTimers:
     ) -> None:
         self._form, self._clock, self._limits, self._jitter = form, clock, limits, jitter
         self._queue = TaskQueue(form.queue, connect)
-        self._publisher, self._failures = publisher, FailureLog()
-        self._places = defaultdict[str, Places](lambda: Places(limits.in_flight))
+        self._attempts = Attempts(publisher, limits, jitter)
+        self._permits = defaultdict[str, Permits](lambda: Permits(limits.in_flight))
         self._in_flight: list[datetime] = []
 
     async def set(self, timers: Sequence[Timer]) -> None:
@@ -91,7 +91,7 @@ class CloudTasksTimers:
         """
         now = self._clock.now()
         last = {timer.key: timer for timer in timers}
-        calls = (self._create(timer, max(timer.due_at, _retry_at(timer, now))) for timer in last.values())
+        calls = (self._create(timer, first_attempt_at(timer, now)) for timer in last.values())
         for outcome in await asyncio.gather(*calls, return_exceptions=True):  # one that fails stops no other
             if outcome is not None:
                 raise outcome
@@ -111,20 +111,17 @@ class CloudTasksTimers:
             await asyncio.sleep(early.total_seconds())
             early = timer.due_at - self._clock.now()
         if early > _NOW:  # a server whose clock is ahead would send it at once at its due time, again and again
-            return await self._continue(fired.task, timer, max(timer.due_at, _later(scheduled_at, early)))
-        if await self._finds_place(timer):
-            error = await self._deliver(timer)
-            if error is None:
+            return await self._continue(fired.task, timer, max(timer.due_at, later(scheduled_at, early)))
+        if await self._finds_permit(timer):
+            pause = await self._deliver(timer)
+            if pause is None:
                 return None
-            seconds = self._limits.retry_seconds(timer.attempts, error, self._jitter())
-            timer = timer.model_copy(update={"attempts": min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)})
-            uid, attempts = timer.ref.uid, timer.attempts
-            self._failures.failed(timer.purpose, uid, attempts=attempts, error=error, seconds=seconds)
+            timer, seconds = once_more_failed(timer), pause
         else:  # it waits as long as since its due time, so that a crowd thins out
             seconds = min(max(-early.total_seconds(), PUT_OFF_SECONDS), BACKOFF_SECONDS_MAX) * (1 - self._jitter() / 4)
         # A server whose clock is ahead would send a task at once that is scheduled by this clock.
         now = max(self._clock.now(), scheduled_at)
-        return await self._continue(fired.task, timer, sent_at(timer, _later(now, timedelta(seconds=seconds)), seconds))
+        return await self._continue(fired.task, timer, sent_at(timer, later(now, timedelta(seconds=seconds)), seconds))
 
     async def run(self) -> None:
         """Check the queue, then wait until cancelled, and close: Cloud Tasks keeps the time.
@@ -170,31 +167,27 @@ class CloudTasksTimers:
                 timers.append(read_timer(task))
         return TimerPage(tuple(filter(wanted.matches, timers)), next_page)
 
-    async def _finds_place(self, timer: Timer) -> bool:
-        """Wait a moment for a place, and return whether there is one."""
-        places, share = self._places[timer.purpose], share_of(timer.ref)
-        for _ in range(round(self._limits.place_seconds / PLACE_CHECK_SECONDS)):
-            if places.may_take(share):
+    async def _finds_permit(self, timer: Timer) -> bool:
+        """Wait a moment for a permit, and return whether there is one."""
+        permits, share = self._permits[timer.purpose], share_of(timer.ref)
+        for _ in range(round(self._limits.permit_seconds / PERMIT_CHECK_SECONDS)):
+            if permits.may_take(share):
                 return True
-            await asyncio.sleep(PLACE_CHECK_SECONDS)
-        return places.may_take(share)
+            await asyncio.sleep(PERMIT_CHECK_SECONDS)
+        return permits.may_take(share)
 
-    async def _deliver(self, timer: Timer) -> Exception | None:
-        """Publish a timer for which there is a place; return the error if that failed."""
-        places, share, failed = self._places[timer.purpose], share_of(timer.ref), True
-        places.take(share)
+    async def _deliver(self, timer: Timer) -> float | None:
+        """Publish a timer for which there is a permit; see `Attempts.publish`."""
+        permits, share, failed = self._permits[timer.purpose], share_of(timer.ref), True
+        permits.take(share)
         self._in_flight.append(timer.due_at)
         try:
-            async with asyncio.timeout(self._limits.timeout_of(timer.purpose)):
-                await self._publisher.publish(timer)
-            failed = False
-        except Exception as error:  # noqa: BLE001 - no error of a publisher may lose a timer
-            return error
+            pause = await self._attempts.publish(timer)
+            failed = pause is not None
+            return pause
         finally:
             self._in_flight.remove(timer.due_at)
-            places.give(share, failed=failed)
-        self._failures.succeeded(timer.purpose)
-        return None
+            permits.give(share, failed=failed)
 
     async def _continue(self, task: str, timer: Timer, at: datetime) -> None:
         """Create the task that continues a task that was sent.
@@ -213,23 +206,9 @@ class CloudTasksTimers:
         now = self._clock.now()
         is_now = at <= now
         name = name_of(timer, at, is_now=is_now)
-        until = at if is_now else min(sent_at(timer, at), _later(now, AHEAD_MAX))
+        until = at if is_now else min(sent_at(timer, at), later(now, AHEAD_MAX))
         seconds = self._limits.timeout_of(timer.purpose) + ANSWER_SECONDS
         if await self._queue.create(self._form.make(timer, name, until, seconds)):
             return
         if await self._queue.sent(name) != 0:  # it has fired, or fires now: maybe before this call began
             await self._queue.create(self._form.make(timer, free_name_of(name), until, seconds))
-
-
-def _retry_at(timer: Timer, now: datetime) -> datetime:
-    """Return when the back-off of the failed attempts of a timer ends; now without one."""
-    pause = backoff_seconds(timer.attempts - 1, jitter=1.0) if timer.attempts else 0.0
-    return _later(now, timedelta(seconds=pause))
-
-
-def _later(instant: datetime, by: timedelta) -> datetime:
-    """Return a later instant; the last one that there is if it would be beyond."""
-    try:
-        return instant + by
-    except OverflowError:
-        return datetime.max.replace(tzinfo=instant.tzinfo)

@@ -22,17 +22,15 @@ hexadecimal digits in place of RANDOM. They accept the names of this version.
 
 import re
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from shared.adapters.timers.slots import key_of, sent_at
+from shared.adapters.timers.times import instant_of, key_of, microseconds, sent_at
 from shared.messages import Timer
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def name_of(timer: Timer, at: datetime, *, is_now: bool = False) -> str:
     """Return the name of the task that sends a timer at `sent_at` of an instant, or now, which is that instant."""
-    return f"{key_of(timer)}-{_microseconds(sent_at(timer, at))}-{int(is_now)}"
+    return f"{key_of(timer)}-{microseconds(sent_at(timer, at))}-{int(is_now)}"
 
 
 def free_name_of(name: str) -> str:
@@ -43,22 +41,18 @@ def free_name_of(name: str) -> str:
 def is_name_of(timer: Timer, task: str) -> bool:
     """Return whether a task may send this timer by its name: a forged one names any task, at any length."""
     found = re.fullmatch(rf"{key_of(timer)}-(-?[0-9]{{1,20}})-[0-9]{{1,9}}(-[0-9a-f]{{1,16}})?", task)
-    return found is not None and _microseconds(timer.due_at) <= int(found[1])
+    return found is not None and microseconds(timer.due_at) <= int(found[1])
 
 
 def second_in(task: str) -> datetime:
     """Return SECOND of a name that `is_name_of` accepted: no task is scheduled for later."""
     found = re.match(r"[0-9a-f]+-(-?[0-9]{1,20})-", task)
     try:
-        return _EPOCH + timedelta(microseconds=int(found[1]) if found else 0)
-    except OverflowError:
+        return instant_of(int(found[1]) if found else 0)
+    except ValueError:
         return datetime.max.replace(tzinfo=UTC)
 
 
 def key_in(path: str) -> str:
     """Return KEY of the full name of a task: all tasks of one timer have the same one."""
     return path.rpartition("/")[2].partition("-")[0]
-
-
-def _microseconds(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1)

@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 from nats.aio.msg import Msg
 from nats.errors import Error
 
-from shared.adapters.timers.in_flight import FailureLog, drain
+from shared.adapters.timers.in_flight import Attempts, drain, once_more_failed
 from shared.adapters.timers.limits import EngineLimits
 from shared.adapters.timers.nats.queues import FiredQueues, FiredTimer
 from shared.adapters.timers.nats.records import timer_of
 from shared.adapters.timers.nats.stream import ACK_SECONDS
 from shared.errors import TryLaterError
-from shared.messages import ATTEMPTS_COUNTED_MAX, Timer
-from shared.ports import Clock, Publisher
+from shared.messages import Timer
+from shared.ports import Clock
 
 PROGRESS_SECONDS = ACK_SECONDS / 3
 """How often the servers get a heartbeat for each timer of this process."""
@@ -46,25 +46,22 @@ class NatsDeliveries:
 
     Args:
         purpose: The purpose.
-        publisher: Publishes due timers. If it raises any error, the timer is retried.
+        attempts: Publishes due timers.
         clock: The wall clock.
         set_at: Sets a timer for a time, after a pause of so many seconds; returns once it is durable.
-        limits: Timeouts, and the maximum number of deliveries in flight.
-        jitter: Returns a random number from 0 to 1.
+        limits: The maximum number of deliveries in flight, and how long their end may take.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of the engine that a delivery needs
+    def __init__(
         self,
         purpose: str,
-        publisher: Publisher,
+        attempts: Attempts,
         clock: Clock,
         set_at: Callable[[Timer, datetime, float], Awaitable[None]],
-        *,
         limits: EngineLimits,
-        jitter: Callable[[], float],
     ) -> None:
-        self._purpose, self._publisher, self._clock, self._set_at = purpose, publisher, clock, set_at
-        self._limits, self._jitter, self._failures = limits, jitter, FailureLog()
+        self._purpose, self._attempts, self._clock, self._set_at = purpose, attempts, clock, set_at
+        self._limits = limits
         self._queues = FiredQueues(limits.in_flight)
         self._fired: dict[str, FiredTimer] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -107,7 +104,7 @@ class NatsDeliveries:
         await drain(self._running, self._limits.grace_seconds)
 
     def _start(self) -> None:
-        """Start deliveries in free places."""
+        """Start deliveries in free permits."""
         while fired := self._queues.take():
             self._spawn(self._deliver(fired))
 
@@ -145,10 +142,9 @@ class NatsDeliveries:
         """Publish a timer and ack it; if that failed, only after its next attempt is durable."""
         seconds: float | None = CLOSING_SECONDS  # until the next attempt
         try:
-            seconds = await self._publish(fired.timer)
+            seconds = await self._attempts.publish(fired.timer)
             if seconds is not None:
-                attempts = min(fired.timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
-                await self._set_later(fired, fired.timer.model_copy(update={"attempts": attempts}), seconds)
+                await self._set_later(fired, once_more_failed(fired.timer), seconds)
             await _answer(fired.message.ack())
         except BaseException as error:
             await _answer(fired.message.nak(seconds))
@@ -160,22 +156,6 @@ class NatsDeliveries:
             self._queues.finish(fired, time.monotonic(), failed=seconds is not None)
             del self._fired[_position_of(fired.message)]
             self._start()
-
-    async def _publish(self, timer: Timer) -> float | None:
-        """Publish a timer; return None, or after how many seconds to try it again."""
-        try:
-            async with asyncio.timeout(self._limits.timeout_of(self._purpose)):
-                await self._publisher.publish(timer)
-        except (Exception, asyncio.CancelledError) as error:  # no error of a publisher may lose a timer
-            if self._is_closing and isinstance(error, asyncio.CancelledError):
-                raise
-            seconds = self._limits.retry_seconds(timer.attempts, error, self._jitter())
-            self._failures.failed(
-                self._purpose, timer.ref.uid, attempts=timer.attempts + 1, error=error, seconds=seconds
-            )
-            return seconds
-        self._failures.succeeded(self._purpose)
-        return None
 
 
 def _position_of(message: Msg) -> str:

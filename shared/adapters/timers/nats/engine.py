@@ -17,16 +17,18 @@ from typing import TypeVar
 
 from nats.aio.msg import Msg
 
+from shared.adapters.timers.in_flight import Attempts
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
 from shared.adapters.timers.nats.pages import read_messages, read_page, sequence_of
 from shared.adapters.timers.nats.pull import Pull
-from shared.adapters.timers.nats.records import fire_at, timer_of
+from shared.adapters.timers.nats.records import timer_of
 from shared.adapters.timers.nats.servers import NatsServers
 from shared.adapters.timers.nats.stream import START_RETRY_SECONDS, TimerStream
 from shared.adapters.timers.nats.stuck import StuckTimers
 from shared.adapters.timers.nats.subjects import fired_subjects, message_of, token_of
+from shared.adapters.timers.times import first_attempt_at
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
@@ -64,8 +66,8 @@ class NatsTimers:
         limits: EngineLimits = LIMITS,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._name, self._clock, self._publisher = stream, clock, publisher
-        self._limits, self._jitter = limits, jitter
+        self._name, self._clock, self._limits = stream, clock, limits
+        self._attempts = Attempts(publisher, limits, jitter)
         self._connection = NatsConnection(servers, stream)
         self._stream = TimerStream(self._connection, stream, replicas, bytes_max)
         self._deliveries: list[NatsDeliveries] = []
@@ -80,7 +82,7 @@ class NatsTimers:
         """
         now = self._clock.now()
         last = {timer.key: timer for timer in timers}
-        messages = [message_of(self._name, timer, fire_at(timer, now)) for timer in last.values()]
+        messages = [message_of(self._name, timer, first_attempt_at(timer, now)) for timer in last.values()]
         await self._started()
         await self._stream.require_room(messages)
         await self._connection.request(messages)
@@ -180,9 +182,7 @@ class NatsTimers:
 
     def _pull(self, purpose: str) -> Pull:
         """Make what pulls and delivers the timers of a purpose."""
-        deliveries = NatsDeliveries(
-            purpose, self._publisher, self._clock, self._set_at, limits=self._limits, jitter=self._jitter
-        )
+        deliveries = NatsDeliveries(purpose, self._attempts, self._clock, self._set_at, self._limits)
         self._deliveries.append(deliveries)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{token_of(purpose)}"
         return Pull(self._connection, subject, deliveries.receive, self._stream.ensure)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from nats.aio.msg import Msg
 
-from shared.adapters.timers.places import Places, Share, share_of
+from shared.adapters.timers.permits import Permits, Share, share_of
 from shared.messages import Timer
 
 FIRED_WAITING_MAX = 1_024
@@ -44,7 +44,7 @@ class FiredTimer:
 
     @property
     def share(self) -> Share:
-        """The share whose place the delivery takes."""
+        """The share whose permit the delivery takes."""
         return share_of(self.timer.ref)
 
 
@@ -71,7 +71,7 @@ class FiredQueues:
     """
 
     def __init__(self, in_flight: int) -> None:
-        self._places = Places(in_flight)
+        self._permits = Permits(in_flight)
         self._queues: dict[Share, _Queue] = {}
         self._turns: dict[Share, _Queue] = {}  # those with waiting timers
         self._waiting = 0
@@ -90,24 +90,24 @@ class FiredQueues:
         return None
 
     def take(self) -> FiredTimer | None:
-        """Return the next timer whose share has a place; its place is taken until `finish`."""
-        if not self._places.free:
+        """Return the next timer whose share has a permit; its permit is taken until `finish`."""
+        if not self._permits.free:
             return None
         for share, queue in self._turns.items():
-            if self._places.may_take(share):
+            if self._permits.may_take(share):
                 del self._turns[share]
                 fired = queue.waiting.popleft()
                 if queue.waiting:
                     self._turns[share] = queue  # at the end: the shares take turns
-                self._places.take(share)
+                self._permits.take(share)
                 self._waiting -= 1
                 queue.in_flight += 1
                 return fired
         return None
 
     def finish(self, fired: FiredTimer, now: float, *, failed: bool) -> None:
-        """Free the place of a delivery that ended."""
-        self._places.give(fired.share, failed=failed)
+        """Free the permit of a delivery that ended."""
+        self._permits.give(fired.share, failed=failed)
         queue = self._queues[fired.share]
         queue.in_flight -= 1
         queue.delivered += not failed

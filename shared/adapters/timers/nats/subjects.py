@@ -16,8 +16,8 @@ import re
 from datetime import datetime
 
 from shared.adapters.timers.nats.connection import NatsRequest
-from shared.adapters.timers.nats.records import body_of, microseconds, schedule_headers
-from shared.adapters.timers.slots import sent_at
+from shared.adapters.timers.nats.records import body_of, schedule_headers
+from shared.adapters.timers.times import microseconds, sent_at
 from shared.errors import EventError
 from shared.messages import Timer
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from shared.adapters.timers.places import Places, Share, share_of
+from shared.adapters.timers.permits import Permits, Share, share_of
 from shared.adapters.timers.sqlite.store import COLUMNS, FOREVER_US, StoredTimer
 from shared.core.values.jsontext import parse_json
 from shared.core.values.objects import ObjectRef
@@ -135,7 +135,7 @@ def _share_in(head: str) -> Share:
 class _Delivery:
     share: Share
     failed: bool = False
-    has_slot: bool = True
+    has_permit: bool = True
 
 
 class DueQueue:
@@ -148,12 +148,12 @@ class DueQueue:
 
     Args:
         purpose: The purpose, as stored.
-        slots: The maximum number of deliveries in flight.
+        permits: The maximum number of deliveries in flight.
     """
 
-    def __init__(self, purpose: str, slots: int) -> None:
+    def __init__(self, purpose: str, permits: int) -> None:
         self.purpose = purpose
-        self._slots = Places(slots)
+        self._permits = Permits(permits)
         self._ready: dict[Share, dict[str, StoredTimer]] = {}
         self._shares: dict[str, Share] = {}  # of the ready timers
         self._in_flight: dict[str, _Delivery] = {}
@@ -164,7 +164,7 @@ class DueQueue:
         self._scan_us = 0
 
     def begin_read(self, now_us: int, rows_max: int) -> DueRead | None:
-        """Begin a read of the file, if one is due, a slot is free, and no timer in memory can start.
+        """Begin a read of the file, if one is due, a permit is free, and no timer in memory can start.
 
         Timers that are in flight now are ignored in its result. A timer that is set during the read may fire as it was
         before, and then as it is.
@@ -173,7 +173,7 @@ class DueQueue:
             now_us: The time. If it is before the cursor, the clock was set back, and the scan begins again.
             rows_max: The maximum number of timers to load.
         """
-        if self._slots.free == 0 or self._next_share() is not None:
+        if self._permits.free == 0 or self._next_share() is not None:
             return None
         if now_us < self._cursor[0]:
             self.restart()
@@ -221,7 +221,7 @@ class DueQueue:
         return self._plan(uid, fire_us)
 
     def take(self, now_us: int) -> StoredTimer | None:
-        """Return the next timer to deliver, if one is due and has a slot; its slot is taken until `finish`."""
+        """Return the next timer to deliver, if one is due and has a permit; its permit is taken until `finish`."""
         share = self._next_share()
         if share is None:
             return None
@@ -235,25 +235,25 @@ class DueQueue:
         if share in self._ready:  # the share goes to the end of the queue
             self._ready[share] = self._ready.pop(share)
         self._in_flight[stored.uid] = _Delivery(share)
-        self._slots.take(share)
+        self._permits.take(share)
         return stored
 
-    def free_slot(self, uid: str, *, failed: bool) -> None:
-        """Free the slot of a delivery that has ended; its row is ignored until `finish`."""
+    def free_permit(self, uid: str, *, failed: bool) -> None:
+        """Free the permit of a delivery that has ended; its row is ignored until `finish`."""
         delivery = self._in_flight[uid]
-        if delivery.has_slot:
-            delivery.has_slot = False
-            self._slots.give(delivery.share, failed=failed or delivery.failed)
+        if delivery.has_permit:
+            delivery.has_permit = False
+            self._permits.give(delivery.share, failed=failed or delivery.failed)
 
     def finish(self, uid: str, read_us: int, *, failed: bool) -> None:
         """End a delivery whose outcome is written; the file returned when to read its row again."""
-        self.free_slot(uid, failed=failed)
+        self.free_permit(uid, failed=failed)
         del self._in_flight[uid]
         self._plan(uid, read_us)
 
     def next_us(self) -> int:
         """Return when to read next, if no timer is set and no delivery ends before."""
-        if self._slots.free == 0:
+        if self._permits.free == 0:
             return FOREVER_US
         if self._behind or any(share not in self._ready for share in self._waiting):
             return 0
@@ -264,7 +264,7 @@ class DueQueue:
         return len(self._waiting) + len(self._ready) < SHARES_MAX
 
     def _next_share(self) -> Share | None:
-        return next((share for share in self._ready if self._slots.may_take(share)), None)
+        return next((share for share in self._ready if self._permits.may_take(share)), None)
 
     def _plan(self, uid: str, fire_us: int) -> bool:
         """Plan to read a row that was written for a time; return True if this read is the earliest one."""

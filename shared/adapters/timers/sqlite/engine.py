@@ -21,14 +21,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shared.adapters.timers.in_flight import FailureLog, drain
+from shared.adapters.timers.in_flight import Attempts, drain
 from shared.adapters.timers.limits import FINAL_ATTEMPTS, LIMITS, EngineLimits
 from shared.adapters.timers.sqlite import store
 from shared.adapters.timers.sqlite.due_queue import DueQueue
 from shared.adapters.timers.sqlite.file import Room, Shrinking, TimerFile
 from shared.adapters.timers.sqlite.group_commit import GroupCommit
 from shared.adapters.timers.sqlite.reader import PendingInFile
-from shared.adapters.timers.sqlite.store import FOREVER_US, SECOND_US, Row, StoredTimer, row_of, to_us
+from shared.adapters.timers.sqlite.store import FOREVER_US, SECOND_US, Row, StoredTimer, row_of
+from shared.adapters.timers.times import microseconds
 from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer
@@ -41,7 +42,7 @@ RETRY_US_MAX = round(backoff_seconds(FINAL_ATTEMPTS) * SECOND_US)
 """The longest back-off of a retry."""
 
 UNWRITTEN_MAX = 10_000
-"""Maximum number of deliveries without a slot that wait until their outcome is written; others keep their slots."""
+"""Maximum number of deliveries without a permit that wait until their outcome is written; others keep their permits."""
 
 UNWRITTEN_PAUSES_MAX = 16
 """Longest wait before an outcome is written again, in pauses of `EngineLimits.disk_seconds`; a write that succeeds, or
@@ -79,15 +80,12 @@ class SqliteTimers(PendingInFile):
         room: Room | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._clock = clock
-        self._publisher = publisher
-        self._limits = limits
-        self._jitter = jitter
+        self._clock, self._limits = clock, limits
+        self._attempts = Attempts(publisher, limits, jitter)
         self._file = TimerFile(path, room)
         self._commits = GroupCommit(self._file.writer, self._file.health, Shrinking().step)
         self._reading = ThreadPoolExecutor(1, "timers-read")
         self._queues = {purpose: DueQueue(purpose, limits.in_flight) for purpose in self._file.purposes}
-        self._failures = FailureLog()
         self._running: set[asyncio.Task[None]] = set()
         self._unwritten, self._written = 0, asyncio.Event()
         self._wake = asyncio.Event()
@@ -101,7 +99,8 @@ class SqliteTimers(PendingInFile):
             TryLaterError: The timers could not be stored now; assume that none was.
             EventError: A reference can never be stored.
         """
-        rows = [row_of(timer, self._now_us()) for timer in timers]
+        now = self._clock.now()
+        rows = [row_of(timer, now) for timer in timers]
         stored = self._commits.submit(partial(store.put, rows=rows, shortage=self._file.room.shortage))
         # A callback, not code after the await: the caller may be cancelled, and the timers are stored nevertheless.
         stored.add_done_callback(lambda done: self._notice(rows, done))
@@ -165,7 +164,7 @@ class SqliteTimers(PendingInFile):
             queue.end_read(found)
 
     def _start(self, queue: DueQueue) -> None:
-        """Start a delivery in each free slot."""
+        """Start a delivery in each free permit."""
         while stored := queue.take(self._now_us()):
             delivery = asyncio.create_task(self._deliver(queue, stored))
             self._running.add(delivery)
@@ -194,34 +193,24 @@ class SqliteTimers(PendingInFile):
     async def _publish(self, stored: StoredTimer) -> tuple[Write, bool]:
         """Publish a timer; return the write for its row, and whether the delivery failed."""
         try:
-            async with asyncio.timeout(self._limits.timeout_of(stored.purpose)):
-                await self._publisher.publish(stored.timer())
-        except asyncio.CancelledError as error:
-            if self._closing:
-                raise
-            return self._postpone(stored, error), True  # the publisher cancelled itself
-        except Exception as error:  # noqa: BLE001 - no error of a publisher may lose a timer
-            return self._postpone(stored, error), True
-        self._failures.succeeded(stored.purpose)
-        return partial(store.delete, delivered=stored), False
-
-    def _postpone(self, stored: StoredTimer, error: BaseException) -> Write:
-        """Log a failed delivery; return the write of its next attempt."""
-        seconds = self._limits.retry_seconds(stored.attempts, error, self._jitter())
-        self._failures.failed(stored.purpose, stored.uid, attempts=stored.attempts + 1, error=error, seconds=seconds)
+            seconds = await self._attempts.publish(stored.timer())
+        except ValueError as error:  # another program wrote the row
+            seconds = self._attempts.failed(stored.purpose, stored.uid, stored.attempts, error)
+        if seconds is None:
+            return partial(store.delete, delivered=stored), False
         # Never before the due time, even if the clock was set back during the delivery.
         fire_us = max(stored.due_us, self._now_us() + round(seconds * SECOND_US))
-        return partial(store.postpone, failed=stored, fire_us=fire_us)
+        return partial(store.postpone, failed=stored, fire_us=fire_us), True
 
     async def _write_later(self, queue: DueQueue, stored: StoredTimer, write: Write, *, failed: bool) -> int:
-        """Free the slot, since a full or locked disk must not stop other timers, and write until it succeeds."""
+        """Free the permit, since a full or locked disk must not stop other timers, and write until it succeeds."""
         if not self._unwritten:
             _log.error("timer results not written", extra={"fields": {"purpose": stored.purpose, "uid": stored.uid}})
         self._unwritten += 1
         pauses = 1
         try:
             if self._unwritten <= UNWRITTEN_MAX:
-                queue.free_slot(stored.uid, failed=failed)
+                queue.free_permit(stored.uid, failed=failed)
                 self._wake.set()
             while True:
                 with suppress(TimeoutError):
@@ -236,7 +225,7 @@ class SqliteTimers(PendingInFile):
             self._unwritten -= 1
 
     async def _rest(self) -> None:
-        """Sleep until a timer is due or set, a slot is free, or the clock must be read."""
+        """Sleep until a timer is due or set, a permit is free, or the clock must be read."""
         next_us = min((queue.next_us() for queue in self._queues.values()), default=FOREVER_US)
         seconds = min((next_us - self._now_us()) / SECOND_US, self._limits.rest_seconds)
         with suppress(TimeoutError):
@@ -256,7 +245,7 @@ class SqliteTimers(PendingInFile):
                 self._wake.set()
 
     def _now_us(self) -> int:
-        return to_us(self._clock.now())
+        return microseconds(self._clock.now())
 
     async def _read(self, query: Callable[[sqlite3.Connection], _ResultT]) -> _ResultT:
         try:

@@ -20,7 +20,7 @@ from shared.adapters.timers.sqlite.health import FileHealth
 from shared.errors import TryLaterError
 
 GATHER_SECONDS = 0.002
-"""How long a write that shrinks the file waits for others; a delivery keeps its slot for so long."""
+"""How long a write that shrinks the file waits for others; a delivery keeps its permit for so long."""
 
 SHRINKING_MAX = 256
 """Maximum number of shrinking writes of one transaction: a larger one may not fit into the log of a full volume."""

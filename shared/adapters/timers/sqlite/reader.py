@@ -14,6 +14,7 @@ from typing import TypeVar
 from shared.adapters.timers.sqlite import store
 from shared.adapters.timers.sqlite.file import check_file
 from shared.adapters.timers.sqlite.health import describe_damage
+from shared.adapters.timers.times import instant_of
 from shared.errors import TryLaterError, TtlError
 from shared.ports import EVERY_TIMER, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE
@@ -47,7 +48,7 @@ class PendingInFile(ABC):
     async def next_due(self) -> datetime | None:
         """Return when the next timer fires: its due time, or its next attempt; None without timers."""
         next_us = await self._read(store.first_us)
-        return None if next_us == store.FOREVER_US else store.from_us(next_us)
+        return None if next_us == store.FOREVER_US else instant_of(next_us)
 
     @abstractmethod
     async def _read(self, query: Callable[[sqlite3.Connection], _ResultT]) -> _ResultT:

@@ -1,65 +1,33 @@
-"""The rows of the timer file, and the SQL on them; synchronous, in the thread that uses the connection.
-
-Times are integer microseconds since 1970 in UTC, the resolution of `datetime`, so no time is rounded.
-"""
+"""The rows of the timer file, and the SQL on them; synchronous, in the thread that uses the connection."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import cast
+from datetime import datetime
 
-from pydantic import TypeAdapter
-from pydantic_core import PydanticSerializationError
-
-from shared.adapters.timers.stored_extras import find_extras, with_extras
-from shared.core.values.objects import ObjectRef
-from shared.core.values.timing import backoff_seconds
-from shared.errors import EventError
-from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer
+from shared.adapters.timers.stored import ref_text, restored, with_extras
+from shared.adapters.timers.times import first_attempt_at, microseconds
+from shared.core.values.jsontext import parse_json
+from shared.messages import Timer
 
 FOREVER_US = 2**63 - 1
 """A time that never comes: the largest integer of SQLite."""
 
 SECOND_US = 1_000_000
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_REF = TypeAdapter(ObjectRef)
-_PURPOSES = {purpose.value: purpose for purpose in Purpose}
-
 Row = tuple[str, str, int, int, int, str]
 """uid, purpose, due_us, fire_us, attempts, ref."""
 
 
-def to_us(instant: datetime) -> int:
-    """Convert an aware time to microseconds since 1970, without rounding."""
-    return (instant - _EPOCH) // _MICROSECOND
-
-
-def from_us(instant_us: int) -> datetime:
-    """Convert microseconds since 1970 to a time; the inverse of `to_us`."""
-    return _EPOCH + instant_us * _MICROSECOND
-
-
-def row_of(timer: Timer, now_us: int) -> Row:
+def row_of(timer: Timer, now: datetime) -> Row:
     """Convert a timer to a row.
 
-    A timer with failed attempts is not tried before its back-off ends by the engine's own clock: the clock of the
-    process that set it may be behind.
-
     Raises:
-        EventError: The reference is text that cannot be stored (half of a surrogate pair).
+        EventError: The reference is text that cannot be stored.
     """
-    due_us = to_us(timer.due_at)
-    try:
-        ref = with_extras(_REF.dump_json(timer.ref).decode(), timer)
-    except PydanticSerializationError as error:
-        raise EventError(f"ref: expected Unicode text, got {timer.ref!r}") from error
-    fire_us = due_us
-    if timer.attempts:
-        fire_us = max(due_us, now_us + round(backoff_seconds(timer.attempts - 1, jitter=1.0) * SECOND_US))
-    return timer.ref.uid, str(timer.purpose), due_us, fire_us, timer.attempts, ref
+    fire_us = microseconds(first_attempt_at(timer, now))
+    ref = with_extras(ref_text(timer), timer)
+    return timer.ref.uid, str(timer.purpose), microseconds(timer.due_at), fire_us, timer.attempts, ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +56,8 @@ class StoredTimer:
         Raises:
             ValueError: Another program wrote the row.
         """
-        # An unknown purpose is from a later version that used the file: the timer is delivered as it was set.
-        purpose = cast(Purpose, _PURPOSES.get(self.purpose, self.purpose))
-        proof, traceparent = find_extras(self.ref)
-        return Timer.model_construct(
-            ref=_REF.validate_json(self.ref),
-            purpose=purpose,
-            due_at=from_us(self.due_us),
-            attempts=min(self.attempts, ATTEMPTS_COUNTED_MAX),
-            proof=proof,
-            traceparent=traceparent,
-        )
+        fields = parse_json(self.ref)
+        return restored(self.purpose, self.due_us, self.attempts, fields, fields)
 
 
 COLUMNS = "id, uid, purpose, due_us, fire_us, attempts, generation, ref"

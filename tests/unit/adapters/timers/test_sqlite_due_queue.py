@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.timers.places import share_of
+from shared.adapters.timers.permits import share_of
 from shared.adapters.timers.sqlite import due_queue
 from shared.adapters.timers.sqlite.due_queue import SCANNED_ROWS, START, DueRead
 from shared.adapters.timers.sqlite.engine import SqliteTimers
@@ -160,7 +160,7 @@ TEXTS = st.one_of(st.text(st.characters(exclude_categories=["Cs"])), st.just(',"
 @given(st.builds(ObjectRef, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
 def test_share_is_read_from_the_beginning_of_a_stored_reference(ref: ObjectRef) -> None:
     due_at = datetime(2026, 1, 1, tzinfo=UTC)
-    row = row_of(Timer.model_construct(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=0), 0)
+    row = row_of(Timer.model_construct(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at, attempts=0), due_at)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         prepare(db, Path("memory"))
         put(db, [row], lambda _: "")

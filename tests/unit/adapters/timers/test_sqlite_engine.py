@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.places import FAILING_PLACES
+from shared.adapters.timers.permits import FAILING_PERMITS
 from shared.adapters.timers.sqlite.due_queue import START, DueQueue, DueRead, ReadResult
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.file import SCHEMA_VERSION
@@ -376,7 +376,7 @@ def loaded(*uids: str) -> ReadResult:
 
 
 def test_timer_replaced_during_a_read_is_read_again():
-    queue = DueQueue(OTHER, slots=1)
+    queue = DueQueue(OTHER, permits=1)
     scan_into(queue, "replaced")
     queue.replace("replaced", 500)
     queue.end_read(loaded("replaced"))  # as it was
@@ -387,7 +387,7 @@ def test_timer_replaced_during_a_read_is_read_again():
 
 
 def test_timer_set_during_a_scan_to_a_time_before_it_is_looked_up():
-    queue = DueQueue(OTHER, slots=3)
+    queue = DueQueue(OTHER, permits=3)
     assert queue.begin_read(100, 10) == DueRead(OTHER, 100, after=START)
     assert queue.replace("missed", 90)
     queue.end_read(ReadResult())
@@ -395,7 +395,7 @@ def test_timer_set_during_a_scan_to_a_time_before_it_is_looked_up():
 
 
 def test_scan_that_stops_at_its_limit_goes_on_at_its_last_row():
-    queue = DueQueue(OTHER, slots=3)
+    queue = DueQueue(OTHER, permits=3)
     queue.begin_read(100, 10)
     queue.end_read(ReadResult(cursor=(50, 7), next_us=100))
     assert queue.begin_read(100, 10) == DueRead(OTHER, 100, after=(50, 7))
@@ -403,7 +403,7 @@ def test_scan_that_stops_at_its_limit_goes_on_at_its_last_row():
 
 def test_scan_that_is_to_begin_again_keeps_no_position(monkeypatch):
     monkeypatch.setattr("shared.adapters.timers.sqlite.due_queue.BEHIND_MAX", 0)
-    queue = DueQueue(OTHER, slots=3)
+    queue = DueQueue(OTHER, permits=3)
     queue.begin_read(100, 10)
     queue.replace("one too many", 90)
     queue.end_read(ReadResult(cursor=(50, 7), next_us=100))
@@ -411,7 +411,7 @@ def test_scan_that_is_to_begin_again_keeps_no_position(monkeypatch):
 
 
 def test_timer_delivered_during_a_read_is_not_taken_again():
-    queue = DueQueue(OTHER, slots=3)
+    queue = DueQueue(OTHER, permits=3)
     scan_into(queue, "landed")
     queue.end_read(loaded("landed"))
     queue.take(now_us=100)
@@ -424,7 +424,7 @@ def test_timer_delivered_during_a_read_is_not_taken_again():
 
 
 def test_timer_set_behind_the_scan_is_looked_up():
-    queue = DueQueue(OTHER, slots=3)
+    queue = DueQueue(OTHER, permits=3)
     scan_into(queue, "first")
     queue.end_read(loaded("first"))
     queue.take(now_us=100)
@@ -581,7 +581,7 @@ async def test_engine_delivers_other_namespaces_while_the_timers_of_one_hang(wor
         await until(lambda: len(world.broker.fired) == 300)
 
 
-async def test_engine_gives_a_share_that_fails_few_places_until_a_delivery_succeeds(world):
+async def test_engine_gives_a_share_that_fails_few_permits_until_a_delivery_succeeds(world):
     world.broker.failures = [TryLaterError("no conversion")]
     async with world.running() as engine:
         await engine.set([timer("first")])
@@ -589,9 +589,9 @@ async def test_engine_gives_a_share_that_fails_few_places_until_a_delivery_succe
         await until_next_due(engine, NOW + timedelta(seconds=1))
         gate = world.broker.hang()
         await engine.set([timer(f"uid-{number}") for number in range(100)])
-        await until(lambda: world.broker.waiting == FAILING_PLACES)
+        await until(lambda: world.broker.waiting == FAILING_PERMITS)
         await turns(engine)
-        assert world.broker.waiting_most == FAILING_PLACES
+        assert world.broker.waiting_most == FAILING_PERMITS
         gate.set()
         await until(lambda: len(world.broker.fired) == 100)
 
@@ -609,9 +609,9 @@ async def test_engine_counts_a_retry_timer_set_during_a_delivery_as_a_failure(wo
         world.broker.hanging.clear()
         gate = world.broker.hang()
         await engine.set([timer(f"uid-{number}") for number in range(100)])
-        await until(lambda: world.broker.waiting == FAILING_PLACES)
+        await until(lambda: world.broker.waiting == FAILING_PERMITS)
         await turns(engine)
-        assert world.broker.waiting_most == FAILING_PLACES
+        assert world.broker.waiting_most == FAILING_PERMITS
 
 
 async def test_engine_adds_its_failed_attempts_to_those_of_a_timer(world):

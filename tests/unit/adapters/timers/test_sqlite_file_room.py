@@ -136,7 +136,7 @@ async def test_full_volume_refuses_new_timers(small, monkeypatch):
         await until_pending(engine, 0)
 
 
-async def test_deliveries_with_unwritten_results_free_their_places(small):
+async def test_deliveries_with_unwritten_results_free_their_permits(small):
     """On a full disk, each due timer fires once, and its row is deleted when the disk has room."""
     async with small.running() as engine:
         await engine.set([timer(f"uid-{number}", 60) for number in range(1000)])

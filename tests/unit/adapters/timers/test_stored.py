@@ -18,7 +18,7 @@ PROVEN = PLAIN.model_copy(update={"proof": PROOF})
 
 
 def stored(timer, ref=None):
-    uid, purpose, due_us, fire_us, attempts, text = row_of(timer, 0)
+    uid, purpose, due_us, fire_us, attempts, text = row_of(timer, timer.due_at)
     return StoredTimer(1, uid, purpose, due_us, fire_us, attempts, 1, ref or text)
 
 
