@@ -64,6 +64,12 @@ def test_standalone_standby_prefers_another_node():
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"  # a cluster of one node has them both
 
 
+def test_pod_of_standalone_outlives_a_rollout_that_ends_at_its_start():
+    spec = of_kind(composed("standalone", base="namespace"), "Deployment")["standalone"]["spec"]
+    assert spec["minReadySeconds"] >= 20  # a process with an invalid policy or rule ends within seconds
+    assert "strategy" not in spec  # RollingUpdate: of one replica, none may be unavailable
+
+
 @pytest.mark.parametrize("folder", BUILDS)
 def test_every_disruption_budget_of_an_overlay_can_be_met(folder):
     list(availability_of(build(KNATIVE / folder)))
