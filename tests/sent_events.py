@@ -15,14 +15,14 @@ from jsonschema import Draft202012Validator, FormatChecker
 from shared.adapters.archive import webhook
 from shared.adapters.events import answers, publisher
 from shared.adapters.events.cloudevents import Event, event_of, to_http
-from shared.adapters.timers.cloudtasks import task_form
+from shared.adapters.timers.cloudtasks import tasks
 from shared.core.values.objects import parse_instant
 from shared.messages import Message
 from shared.standalone import broker
 from tests.reference.asyncapi import document
 from tests.reference.pages import FOLDER
 
-SENDERS = (answers, publisher, broker, webhook, task_form)
+SENDERS = (answers, publisher, broker, webhook, tasks)
 """The modules that make an event of a message and send it."""
 
 

@@ -269,7 +269,7 @@ class Process:
 
     def start_timers(self) -> Timers:
         """Start the timer engine in the running loop."""
-        from shared.adapters.timers.limits import TIMER_PUBLISH_SECONDS_MAX
+        from shared.adapters.timers.delivery import TIMER_PUBLISH_SECONDS_MAX
 
         if self.engine.timers:
             return self.engine.timers

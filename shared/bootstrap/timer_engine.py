@@ -145,7 +145,7 @@ def _build_cloud_tasks(queue: str, settings: Settings, clock: Clock, publisher: 
     if not settings.tasks_account:
         raise SettingsError("TTL_TASKS_ACCOUNT: expected the e-mail of an account, which cloudtasks needs, got none")
     from shared.adapters.timers.cloudtasks.engine import CloudTasksTimers  # noqa: PLC0415 - 400 ms, and only this engine
-    from shared.adapters.timers.cloudtasks.task_form import TaskForm  # noqa: PLC0415 - as above
+    from shared.adapters.timers.cloudtasks.tasks import TaskForm  # noqa: PLC0415 - as above
 
     audience = settings.callers_audience or settings.tasks_target
     form = TaskForm(queue, settings.tasks_target, settings.tasks_account, audience)

@@ -20,8 +20,7 @@ from shared.adapters.kubernetes.watch_lines import Memory
 from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry
 from shared.adapters.telemetry.summed_timers import SummedTimers
-from shared.adapters.timers.sqlite.file import TimerFile
-from shared.adapters.timers.sqlite.lock import OwnedError
+from shared.adapters.timers.sqlite.file import OwnedError, TimerFile
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig, read_config
 from shared.bootstrap.exports import serve_metrics, start_exports

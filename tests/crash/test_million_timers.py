@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from shared.adapters.timers.sqlite.file import TimerFile
-from shared.adapters.timers.times import microseconds
+from shared.adapters.timers.stored import microseconds
 from shared.core.values.objects import ObjectRef
 from shared.messages import Purpose, Timer
 from tests.builders import not_none

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.limits import EngineLimits
+from shared.adapters.timers.delivery import EngineLimits
 from shared.adapters.timers.nats.engine import NatsTimers
 from shared.adapters.timers.nats.stuck import REMOVAL_SECONDS, SEARCH_SECONDS
 from shared.errors import TryLaterError

@@ -16,7 +16,7 @@ from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.config.timers_address import CloudTasksAddress
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.timers.cloudtasks.engine import ANSWER_SECONDS
-from shared.adapters.timers.limits import LIMITS
+from shared.adapters.timers.delivery import LIMITS
 from shared.messages import ObjectArchived, Purpose, TimersSet
 from tests.builders import not_none
 from tests.kubectl import kustomize

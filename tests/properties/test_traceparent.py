@@ -12,7 +12,7 @@ from shared.adapters.events.answers import responding
 from shared.adapters.events.cloudevents import event_of, parse_event, to_http
 from shared.adapters.events.inputs import parse_timers
 from shared.adapters.telemetry.log_lines import JsonFormatter
-from shared.adapters.timers.nats.records import body_of, timer_of
+from shared.adapters.timers.nats.schedules import body_of, timer_of
 from shared.adapters.timers.sqlite.store import StoredTimer, row_of
 from shared.adapters.tracing.current import current_traceparent, within
 from shared.core.values.objects import ref_of

@@ -13,8 +13,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any
 
-from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.permits import Permits, share_of
+from shared.adapters.timers.delivery import LIMITS, EngineLimits, Permits, share_of
 from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Timer, TimerKey

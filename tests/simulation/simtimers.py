@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.adapters.timers.times import sent_at
+from shared.adapters.timers.stored import sent_at
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Message, Timer
 from shared.ports import Publisher

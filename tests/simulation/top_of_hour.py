@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from shared.adapters.timers.limits import LIMITS
-from shared.adapters.timers.permits import Permits, Share
+from shared.adapters.timers.delivery import LIMITS, Permits, Share
 
 HOUR_SECONDS = 3_600
 NAMESPACES = 50

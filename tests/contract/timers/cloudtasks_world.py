@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse
 
 from shared.adapters.config.settings import Settings
 from shared.adapters.timers.cloudtasks.engine import CloudTasksTimers
-from shared.adapters.timers.cloudtasks.task_form import TaskForm
-from shared.adapters.timers.limits import EngineLimits
+from shared.adapters.timers.cloudtasks.tasks import TaskForm
+from shared.adapters.timers.delivery import EngineLimits
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.start import loading_for

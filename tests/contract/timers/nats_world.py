@@ -9,7 +9,7 @@ from pathlib import Path
 import nats as client_library
 from nats.aio.client import Client
 
-from shared.adapters.timers.limits import EngineLimits
+from shared.adapters.timers.delivery import EngineLimits
 from shared.adapters.timers.nats.engine import NatsTimers
 from shared.adapters.timers.nats.servers import NatsServers
 from shared.ports import DurableTimers, Publisher

@@ -18,9 +18,8 @@ from shared.adapters.auth.callers import Callers, Issuer, Keys, TaskCallers
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of, to_http
 from shared.adapters.timers.cloudtasks.engine import AHEAD_MAX, CloudTasksTimers
-from shared.adapters.timers.cloudtasks.names import free_name_of, name_of
-from shared.adapters.timers.cloudtasks.task_form import read_timer
-from shared.adapters.timers.limits import EngineLimits
+from shared.adapters.timers.cloudtasks.tasks import free_name_of, name_of, read_timer
+from shared.adapters.timers.delivery import EngineLimits
 from shared.bootstrap.start import build_admission
 from shared.core.values.objects import ObjectRef
 from shared.errors import EventError, PermanentError, TryLaterError, TtlError

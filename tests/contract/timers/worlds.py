@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shared.adapters.timers.limits import EngineLimits
+from shared.adapters.timers.delivery import EngineLimits
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.core.values.objects import ObjectRef
 from shared.messages import Message, Purpose, Timer

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.timers.limits import DELIVERY_SECONDS
+from shared.adapters.timers.delivery import DELIVERY_SECONDS
 from shared.bootstrap import process as process_module
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.timers.limits import LIMITS
+from shared.adapters.timers.delivery import LIMITS
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.decide import Reason
 from shared.core.decision.facts import Facts

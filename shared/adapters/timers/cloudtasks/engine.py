@@ -19,13 +19,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from shared.adapters.timers.cloudtasks.names import free_name_of, is_name_of, key_in, name_of, second_in
-from shared.adapters.timers.cloudtasks.task_form import TaskForm, read_timer
 from shared.adapters.timers.cloudtasks.task_queue import TASKS_OF_ONE_PAGE_MAX, Connect, TaskQueue, connect
-from shared.adapters.timers.in_flight import Attempts, once_more_failed
-from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.permits import Permits, share_of
-from shared.adapters.timers.times import first_attempt_at, later, sent_at
+from shared.adapters.timers.cloudtasks.tasks import (
+    TaskForm,
+    free_name_of,
+    is_name_of,
+    key_in,
+    name_of,
+    read_timer,
+    second_in,
+)
+from shared.adapters.timers.delivery import LIMITS, Attempts, EngineLimits, Permits, once_more_failed, share_of
+from shared.adapters.timers.stored import first_attempt_at, later, sent_at
 from shared.core.values.objects import quote
 from shared.core.values.timing import BACKOFF_SECONDS_MAX
 from shared.errors import EventError

@@ -17,18 +17,16 @@ from typing import TypeVar
 
 from nats.aio.msg import Msg
 
-from shared.adapters.timers.in_flight import Attempts
-from shared.adapters.timers.limits import LIMITS, EngineLimits
+from shared.adapters.timers.delivery import LIMITS, Attempts, EngineLimits
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
 from shared.adapters.timers.nats.pages import read_messages, read_page, sequence_of
 from shared.adapters.timers.nats.pull import Pull
-from shared.adapters.timers.nats.records import timer_of
+from shared.adapters.timers.nats.schedules import fired_subjects, message_of, timer_of, token_of
 from shared.adapters.timers.nats.servers import NatsServers
 from shared.adapters.timers.nats.stream import START_RETRY_SECONDS, TimerStream
 from shared.adapters.timers.nats.stuck import StuckTimers
-from shared.adapters.timers.nats.subjects import fired_subjects, message_of, token_of
-from shared.adapters.timers.times import first_attempt_at
+from shared.adapters.timers.stored import first_attempt_at
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage

@@ -11,7 +11,7 @@ from contextlib import suppress
 from nats.aio.msg import Msg
 
 from shared.adapters.timers.nats.connection import API_SECONDS, NatsConnection
-from shared.adapters.timers.nats.records import timer_of
+from shared.adapters.timers.nats.schedules import timer_of
 from shared.errors import TryLaterError
 from shared.ports import TimerFilter, TimerPage
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.adapters.timers.nats.connection import AbsentJetStreamError, ApiError, NatsConnection, NatsRequest
-from shared.adapters.timers.nats.subjects import fired_subjects, text_of, token_of
+from shared.adapters.timers.nats.schedules import fired_subjects, text_of, token_of
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Purpose
 

@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.pages import read_messages, sequence_of
-from shared.adapters.timers.nats.subjects import fired_subjects
+from shared.adapters.timers.nats.schedules import fired_subjects
 from shared.errors import TryLaterError
 
 SEARCH_SECONDS = 10.0

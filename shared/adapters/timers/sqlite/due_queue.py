@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from shared.adapters.timers.permits import Permits, Share, share_of
+from shared.adapters.timers.delivery import Permits, Share, share_of
 from shared.adapters.timers.sqlite.store import COLUMNS, FOREVER_US, StoredTimer
 from shared.core.values.jsontext import parse_json
 from shared.core.values.objects import ObjectRef

@@ -21,15 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shared.adapters.timers.in_flight import Attempts, drain
-from shared.adapters.timers.limits import FINAL_ATTEMPTS, LIMITS, EngineLimits
+from shared.adapters.timers.delivery import FINAL_ATTEMPTS, LIMITS, Attempts, EngineLimits, drain
 from shared.adapters.timers.sqlite import store
 from shared.adapters.timers.sqlite.due_queue import DueQueue
 from shared.adapters.timers.sqlite.file import Room, Shrinking, TimerFile
 from shared.adapters.timers.sqlite.group_commit import GroupCommit
 from shared.adapters.timers.sqlite.reader import PendingInFile
 from shared.adapters.timers.sqlite.store import FOREVER_US, SECOND_US, Row, StoredTimer, row_of
-from shared.adapters.timers.times import microseconds
+from shared.adapters.timers.stored import microseconds
 from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer

@@ -1,4 +1,4 @@
-"""Open the timer file: lock it, check that it is a timer file, set up SQLite, and limit the size of the file.
+"""Open the timer file: lock it, check that it is a timer file, set up SQLite, and watch its size and its health.
 
 There are two connections: one thread writes with the first while another reads with the second; in WAL mode neither
 waits.
@@ -7,16 +7,29 @@ Deleting a row needs space too: for the write-ahead log, and sometimes for a pag
 space is left; stored timers still fire, which frees space. Unused pages go back to the volume, in small steps.
 """
 
+import fcntl
+import logging
 import os
 import sqlite3
+import stat
+import time
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.adapters.timers.sqlite.health import FileHealth, describe_damage
-from shared.adapters.timers.sqlite.lock import keep_private, lock_file
 from shared.adapters.timers.sqlite.store import list_purposes
 from shared.errors import TtlError
+
+OWNER_ONLY = 0o600
+"""Mode of the file and of the files beside it: a timer has an object's name, its namespace and when it is deleted."""
+
+LOCK_SECONDS_MAX = 1.0
+"""How long to wait for another process that owns the file."""
+
+LOCK_PAUSE_SECONDS = 0.05
+"""The pause between two attempts."""
+
+_log = logging.getLogger("ttl")
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
 """Maximum size of the timer file without its log: about 1.5 million timers, half of the manifests' 1 GiB volume."""
@@ -72,6 +85,118 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+class OwnedError(TtlError):
+    """Another process owns the timer file."""
+
+
+def lock_file(path: Path) -> int:
+    """Lock the file; the kernel releases the lock when the process ends, even after a crash.
+
+    Not a lock on the file itself: closing any descriptor of a SQLite file drops SQLite's own locks.
+
+    The lock stands beside the file itself, so that two links to one file have one lock.
+
+    A process that starts owns the file for the moment of its own check, so an owned file is tried again for a while.
+    """
+    name = f"{path.resolve()}.lock"
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+    pauses = int(LOCK_SECONDS_MAX / LOCK_PAUSE_SECONDS)
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if pauses == 0:
+                os.close(lock)
+                expected = "expected to be its only owner, but another process holds the lock"
+                raise OwnedError(f"{path}: {expected} {name}; stop that process, or set another TTL_TIMERS") from None
+            pauses -= 1
+            time.sleep(LOCK_PAUSE_SECONDS)
+        else:
+            return lock
+
+
+def keep_private(path: Path) -> None:
+    """Create the file, and set the mode of its files; SQLite gives its own files beside it the same mode."""
+    file = path.resolve()  # SQLite follows a link before it names the files beside it
+    with suppress(FileExistsError):
+        file.touch(OWNER_ONLY, exist_ok=False)
+    for one in (Path(f"{file}{ending}") for ending in ("", "-wal", "-shm", "-journal", ".lock")):
+        mode = stat.S_IMODE(one.stat().st_mode) if one.exists() else OWNER_ONLY
+        try:
+            if mode != OWNER_ONLY:
+                one.chmod(OWNER_ONLY)
+        except OSError as error:  # another user's file, or a volume without modes: its timers must fire nevertheless
+            fields = {"file": f"{one}", "mode": f"{mode:04o}", "error": str(error)}
+            _log.warning("the mode of the timer file cannot be set to 0600", extra={"fields": fields})
+
+
+def describe_damage(path: Path, error: BaseException) -> str:
+    """Return what to do about a damaged file; empty if the error means something else."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:  # without the bits of an extended code
+        return ""
+    return (
+        f"{path}: expected a timer file that is not damaged, got: {error}; stop the process, then put a backup in its "
+        "place, or move it away with its -wal: the next sweep sets the timers again"
+    )
+
+
+class FileHealth:
+    """Finds out that the open file was deleted, replaced, cut off or damaged: then a timer that is set would be lost.
+
+    Args:
+        path: The file, which is open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files = (f"{path.resolve()}", f"{path.resolve()}-wal")
+        self._opened = tuple(_identify(name) for name in self._files)
+        self._bytes = 0
+        self._damage = ""
+
+    def check(self) -> None:
+        """Check the file before new timers are written; a few microseconds.
+
+        Raises:
+            TtlError: A timer that is written now would be lost.
+        """
+        if self._damage:
+            raise TtlError(self._damage)
+        try:
+            is_same = self._opened == tuple(_identify(name) for name in self._files)
+            size = Path(self._files[0]).stat().st_size
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            problem = "the timer file or its -wal was deleted or replaced while it is open"
+            raise TtlError(f"{self._path}: {problem}; restart this process; the next sweep sets the timers again")
+        if size < self._bytes:
+            problem = f"the timer file was cut off: expected at least {self._bytes} bytes, got {size}"
+            advice = "stop this process, then put a backup in its place, or move it away with its -wal"
+            self._damage = f"{self._path}: {problem}; {advice}"
+            raise TtlError(self._damage)
+
+    def note(self) -> None:
+        """Remember the size of the file after a write of this process, the only one that may shrink it."""
+        with suppress(OSError):  # then the old size stays
+            self._bytes = Path(self._files[0]).stat().st_size
+
+    def explain(self, error: BaseException) -> str:
+        """Return the reason of an error of SQLite; after damage, `check` refuses all new timers."""
+        if damage := describe_damage(self._path, error):
+            if not self._damage:
+                _log.critical("the timer file is damaged", extra={"fields": {"error": damage}})
+            self._damage = damage
+        return damage or str(error)
+
+
+def _identify(name: str) -> tuple[int, int]:
+    found = Path(name).stat()
+    return found.st_dev, found.st_ino
 
 
 def check_file(db: sqlite3.Connection, path: Path) -> bool:

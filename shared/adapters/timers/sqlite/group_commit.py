@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
-from shared.adapters.timers.sqlite.health import FileHealth
+from shared.adapters.timers.sqlite.file import FileHealth
 from shared.errors import TryLaterError
 
 GATHER_SECONDS = 0.002

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from shared.adapters.timers.sqlite import store
-from shared.adapters.timers.sqlite.file import check_file
-from shared.adapters.timers.sqlite.health import describe_damage
-from shared.adapters.timers.times import instant_of
+from shared.adapters.timers.sqlite.file import check_file, describe_damage
+from shared.adapters.timers.stored import instant_of
 from shared.errors import TryLaterError, TtlError
 from shared.ports import EVERY_TIMER, TimerFilter, TimerPage
 from shared.ports.timers import TIMERS_OF_ONE_PAGE

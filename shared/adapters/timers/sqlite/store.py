@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.adapters.timers.stored import ref_text, restored, with_extras
-from shared.adapters.timers.times import first_attempt_at, microseconds
+from shared.adapters.timers.stored import first_attempt_at, microseconds, ref_text, restored, with_extras
 from shared.core.values.jsontext import parse_json
 from shared.messages import Timer
 

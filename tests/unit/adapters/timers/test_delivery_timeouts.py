@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.limits import LIMITS
+from shared.adapters.timers.delivery import LIMITS
 from shared.messages import Purpose
 from shared.standalone.triggers import read_triggers
 from shared.usecases import archive

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.timers.nats.subjects import message_of
+from shared.adapters.timers.nats.schedules import message_of
 from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import backoff_seconds
 from shared.messages import Purpose, Timer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.adapters.timers.permits import FAILING_MAX, FAILING_PERMITS, Permits
+from shared.adapters.timers.delivery import FAILING_MAX, FAILING_PERMITS, Permits
 
 TOTAL = 96
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.timers.permits import share_of
+from shared.adapters.timers.delivery import share_of
 from shared.adapters.timers.sqlite import due_queue
 from shared.adapters.timers.sqlite.due_queue import SCANNED_ROWS, START, DueRead
 from shared.adapters.timers.sqlite.engine import SqliteTimers

@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.permits import FAILING_PERMITS
+from shared.adapters.timers.delivery import FAILING_PERMITS, LIMITS, EngineLimits
 from shared.adapters.timers.sqlite.due_queue import START, DueQueue, DueRead, ReadResult
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.file import SCHEMA_VERSION

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.sqlite import lock as sqlite_lock
-from shared.adapters.timers.sqlite.lock import OwnedError, lock_file
+from shared.adapters.timers.sqlite import file as sqlite_file
+from shared.adapters.timers.sqlite.file import OwnedError, lock_file
 
 
 class Pauses:
@@ -19,7 +19,7 @@ class Pauses:
     """
 
     def __init__(self) -> None:
-        self.left = int(sqlite_lock.LOCK_SECONDS_MAX / sqlite_lock.LOCK_PAUSE_SECONDS)
+        self.left = int(sqlite_file.LOCK_SECONDS_MAX / sqlite_file.LOCK_PAUSE_SECONDS)
         self.at_last: Callable[[], None] = lambda: None
 
     def sleep(self, _seconds: float) -> None:
@@ -31,7 +31,7 @@ class Pauses:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
     pauses = Pauses()
-    monkeypatch.setattr(sqlite_lock, "time", pauses)
+    monkeypatch.setattr(sqlite_file, "time", pauses)
     return pauses
 
 

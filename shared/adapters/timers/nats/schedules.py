@@ -1,4 +1,4 @@
-"""The subjects of the stream: purpose and uid, and below them what a message is.
+"""Timers as messages of the stream: their subjects, their headers for the server, and their bodies.
 
     STREAM.PURPOSE.UID.pending.TIME-REF   a schedule: a timer that fires at TIME, in microseconds since 1970
     STREAM.PURPOSE.UID.fired              where the servers publish a schedule that is due
@@ -12,12 +12,13 @@ after the firing began. That one was for the same time, and the timer that fires
 """
 
 import hashlib
+import json
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 from shared.adapters.timers.nats.connection import NatsRequest
-from shared.adapters.timers.nats.records import body_of, schedule_headers
-from shared.adapters.timers.times import microseconds, sent_at
+from shared.adapters.timers.stored import microseconds, ref_text, restored, sent_at, with_extras
+from shared.core.values.jsontext import parse_json
 from shared.errors import EventError
 from shared.messages import Timer
 
@@ -28,6 +29,12 @@ _FIRED = "fired"
 _REF_DIGITS = 16
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
+
+BODY_BYTES_MAX = 48 * 1024
+"""The largest body: 60 times that of a usual timer. With its headers it stays below the limit of the stream."""
+
+_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+_LAST = datetime(2200, 1, 1, tzinfo=UTC)  # the server counts nanoseconds in 64 bits, until 2262
 
 
 def token_of(text: str) -> str:
@@ -74,3 +81,41 @@ def message_of(stream: str, timer: Timer, at: datetime, pause: float = 0.0) -> N
 def fired_subjects(stream: str, consumer: str) -> str:
     """Return the filter of the fired timers of a consumer; `*` for those of all."""
     return f"{stream}.{consumer}.*.{_FIRED}"
+
+
+def body_of(timer: Timer) -> bytes:
+    """Return the body of a timer's message.
+
+    Raises:
+        EventError: The reference is too long, or text that cannot be stored.
+    """
+    purpose, due_us = json.dumps(str(timer.purpose)), microseconds(timer.due_at)
+    text = f'{{"purpose":{purpose},"dueUs":{due_us},"attempts":{timer.attempts},"ref":{ref_text(timer)}}}'
+    body = with_extras(text, timer).encode()
+    if len(body) > BODY_BYTES_MAX:
+        raise EventError(f"ref: expected at most {BODY_BYTES_MAX} bytes, got {len(body)}", status=413)
+    return body
+
+
+def timer_of(body: bytes) -> Timer:
+    """Return the timer of a body.
+
+    Raises:
+        ValueError: Another program wrote the message.
+    """
+    try:
+        fields = parse_json(body)
+        return restored(fields["purpose"], int(fields["dueUs"]), int(fields["attempts"]), fields["ref"], fields)
+    except (KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"expected a timer, got {body[:100]!r}") from error
+
+
+def schedule_headers(at: datetime, target: str) -> dict[str, str]:
+    """Return the headers by which the server publishes a message at a time, within the years that the server knows.
+
+    Args:
+        at: The time.
+        target: The subject under which the server publishes it.
+    """
+    instant = min(max(at, _FIRST), _LAST).isoformat().replace("+00:00", "Z")
+    return {"Nats-Schedule": f"@at {instant}", "Nats-Schedule-Target": target}
