@@ -35,9 +35,9 @@ def export(commit: str, folder: Path) -> Path:
 
 
 def command(tree: Path) -> tuple[str, ...]:
-    """What sets the environment of a tree's own `schedule`."""
+    """What sets the environment of a tree's own `schedule`; `python -m` imports from its working directory first."""
     function = tree / "functions" / "schedule.py"
-    return ("env", f"PYTHONPATH={tree}", "FUNCTION_TARGET=schedule", f"FUNCTION_SOURCE={function}")
+    return ("env", f"--chdir={tree}", "FUNCTION_TARGET=schedule", f"FUNCTION_SOURCE={function}")
 
 
 async def measure(commit: str) -> dict[str, dict[str, list[Slice]]]:
