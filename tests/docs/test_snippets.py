@@ -205,15 +205,6 @@ def test_rule_for_dispatched_objects_is_valid():
     assert parse_policy(yaml.safe_dump(policy), shipped_kinds(), name="policies.md").rules
 
 
-def test_rule_of_the_kinds_page_passes_its_case(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for block in yaml_of("docs/explanation/kinds.md"):
-        Path(not_none(re.match(r"# (\S+)\n", block))[1]).write_text(block)
-    result = CliRunner().invoke(main, ["kinds", "test", "cases.yaml", "--rule", "render.yaml"])
-    assert result.exit_code == 0, result.output
-    assert "failed" in result.output
-
-
 # The form of a page
 
 
