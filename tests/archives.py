@@ -4,28 +4,29 @@ import math
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
+from shared.adapters.archive.store import ProbeResult
 from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.archive.copies import ArchiveCopy, copy_of
-from shared.core.archive.document import Document, Record, SignatureError
+from shared.core.archive.document import Document, Record, SignatureError, canonical
 from shared.core.archive.identity import ArchiveCluster
 from shared.core.archive.layout import ArchiveKey, parse_key, unquote_part
 from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import get_text
 from shared.errors import AbsentDocumentError, DamagedDocumentError, UnsignedDocumentError
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.ports import Archive, Cluster, Stored
 from shared.ports.archive import StoredFile
 from tests.builders import JOB, NOW, not_none, shipped_kinds
 
-CLUSTER = ArchiveCluster("east", "0a1b2c3d-0000-4000-8000-00000000000e")
+CLUSTER = ArchiveCluster("prod", "0a1b2c3d-0000-4000-8000-00000000000e")
 """The cluster in the keys."""
-
 
 PAGE = 1_000
 
@@ -41,6 +42,8 @@ class FakeArchive:
         failures: Raised by the calls of one name.
         before: Awaited before each call, with its name.
         keys: The keys of the process that uses it; a test changes them as if the process was started again.
+        page: How many documents a page of a list has.
+        listed: The prefixes that were listed.
     """
 
     name: str = "main"
@@ -52,6 +55,9 @@ class FakeArchive:
     calls: Counter[str] = field(default_factory=Counter)
     before: Callable[[str], Any] | None = None
     keys: SigningKeys = UNSIGNED
+    page: int = PAGE
+    listed: list[str] = field(default_factory=list)
+    location = "memory:///"
 
     async def _call(self, name: str) -> None:
         self.calls[name] += 1
@@ -79,10 +85,13 @@ class FakeArchive:
         except SignatureError as error:
             raise UnsignedDocumentError(f"{key.path}: {error}", not_none(error.document).record) from None
         except ValueError as error:
-            raise DamagedDocumentError(f"{key.path}: {error}") from None
+            raise self._damaged(key, str(error)) from None
         if document.digest != key.digest:
-            raise DamagedDocumentError(f"{key.path} has another digest")
+            raise self._damaged(key, f"its digest is {document.digest}")
         return document
+
+    def _damaged(self, key: ArchiveKey, problem: str) -> DamagedDocumentError:
+        return DamagedDocumentError(f"archive {self.name}: memory:///{key.path} is damaged: {problem}")
 
     async def put_log(self, path: str, chunks: AsyncIterator[bytes]) -> int:
         await self._call("put_log")
@@ -97,7 +106,8 @@ class FakeArchive:
 
     async def ls(self, prefix: str = "") -> AsyncGenerator[Sequence[Stored], None]:
         await self._call("ls")
-        for page in _paged(path for path in self.documents if path.startswith(prefix)):
+        self.listed.append(prefix)
+        for page in self._paged(path for path in self.documents if path.startswith(prefix)):
             yield [self._stored(parse_key(path)) for path in page]
 
     async def folders(self, prefix: str) -> AsyncGenerator[str, None]:
@@ -113,7 +123,7 @@ class FakeArchive:
 
     async def files(self, prefix: str = "") -> AsyncGenerator[Sequence[StoredFile], None]:
         await self._call("files")
-        for page in _paged(path for path in (*self.documents, *self.logs) if path.startswith(prefix)):
+        for page in self._paged(path for path in (*self.documents, *self.logs) if path.startswith(prefix)):
             yield [self._file(path) for path in page]
 
     async def delete_files(self, paths: Sequence[str]) -> None:
@@ -121,6 +131,14 @@ class FakeArchive:
         for path in paths:
             self.documents.pop(path, None)
             self.logs.pop(path, None)
+
+    async def probe(self, name: str) -> ProbeResult:
+        """As of a store whose clock shows the next second."""
+        return ProbeResult(f"memory:///probe/{name}", stored_at=self.now() + timedelta(seconds=1))
+
+    def _paged(self, paths: Iterable[str]) -> Iterator[list[str]]:
+        found = sorted(paths)
+        return (found[start : start + self.page] for start in range(0, len(found), self.page))
 
     def _file(self, path: str) -> StoredFile:
         data, at = self.documents[path] if path in self.documents else (self.logs[path], self.now())
@@ -141,6 +159,13 @@ class FakeArchive:
         self.documents[copied.key.path] = Document(line, copied.text).to_bytes(), at
         return self._stored(copied.key)
 
+    def add(self, obj: dict[str, Any], *, at: datetime = NOW, cluster: str = CLUSTER.part, **record: Any) -> Stored:
+        """Store an object as it is, finished on the day of its archiving."""
+        document = Document(Record(archived_at=at, **record), canonical(obj))
+        key = key_of(obj, document.digest, cluster=cluster, day=at.date())
+        self.documents[key.path] = document.to_bytes(), at
+        return self._stored(key)
+
     def objects(self) -> list[dict[str, Any]]:
         """The stored objects, in the order in which they were stored."""
         return [Document.parse(data).obj for data, _ in self.documents.values()]
@@ -150,11 +175,6 @@ class FakeArchive:
         copied = copied_of(obj, rule)
         found = self.documents.get(copied.key.path)
         return found is not None and Document.parse(found[0]).text == copied.text
-
-
-def _paged(paths: Iterable[str]) -> Iterator[list[str]]:
-    found = sorted(paths)
-    return (found[start : start + PAGE] for start in range(0, len(found), PAGE))
 
 
 @dataclass
@@ -195,6 +215,20 @@ def opened_archives(name: str = CLUSTER.name, cluster: Cluster | None = None) ->
     identity = ClusterIdentity(name, none)
     identity._found, identity._read_at = ArchiveCluster(name, CLUSTER.id), math.inf
     return OpenedArchives(identity)
+
+
+def key_of(obj: dict[str, Any], digest: str, *, cluster: str = CLUSTER.part, day: date) -> ArchiveKey:
+    return ArchiveKey(
+        cluster=cluster,
+        namespace=get_text(obj, "metadata.namespace"),
+        api_version=get_text(obj, "apiVersion"),
+        kind=get_text(obj, "kind"),
+        day=day,
+        name=get_text(obj, "metadata.name"),
+        uid=get_text(obj, "metadata.uid"),
+        resource_version=get_text(obj, "metadata.resourceVersion"),
+        digest=digest,
+    )
 
 
 _WHOLE = {"children": True, "logs": True}

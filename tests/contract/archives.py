@@ -10,6 +10,7 @@ from typing import Any
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.layout import ArchiveKey
 from shared.ports.archive import Archive
+from tests import archives
 
 ARCHIVED_AT = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 _numbers = itertools.count()
@@ -57,18 +58,7 @@ def make_document(obj: dict[str, Any], **record: Any) -> Document:
 def key_of(
     obj: dict[str, Any], document: Document, *, cluster: str = "prod", day: date = date(2026, 3, 14)
 ) -> ArchiveKey:
-    metadata = obj["metadata"]
-    return ArchiveKey(
-        cluster=cluster,
-        namespace=metadata.get("namespace", ""),
-        api_version=obj["apiVersion"],
-        kind=obj["kind"],
-        day=day,
-        name=metadata["name"],
-        uid=metadata["uid"],
-        resource_version=metadata["resourceVersion"],
-        digest=document.digest,
-    )
+    return archives.key_of(obj, document.digest, cluster=cluster, day=day)
 
 
 def make(name: str = "nightly", *, cluster: str = "prod", day: date = date(2026, 3, 14), **fields: Any):

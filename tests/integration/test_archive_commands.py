@@ -23,11 +23,11 @@ from shared.core.archive.server_fields import without_server_fields
 from shared.core.kinds.rule import KindRule
 from shared.devserver.real_servers import RealServer
 from shared.ports.archive import Stored
+from tests.archives import key_of
 from tests.builders import kind_rule
 from tests.crds import crds_of
 from tests.integration.conftest import Api, run_command
 from tests.integration.test_run import POD_SPEC, Cluster
-from tests.listed_archives import key_of
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
 Store = Callable[..., Stored]

@@ -25,8 +25,9 @@ from shared.usecases.archives.lookup import AcknowledgedCopy
 from shared.usecases.archives.writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.handler import Handled, Handler
 from shared.usecases.sweep import Sweep
+from tests.archives import CLUSTER
 from tests.builders import not_none
-from tests.simulation.archive_store import CLUSTER, SimArchive
+from tests.simulation.archive_store import SimArchive
 from tests.simulation.archive_world import ArchiveCluster, ArchiveMutant
 
 _Fact = ArchiveFact | None

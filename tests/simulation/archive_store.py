@@ -16,9 +16,7 @@ from shared.core.policy.archives import ArchiveDestination
 from shared.errors import AbsentDocumentError, DamagedDocumentError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import Archive, Stored
 from shared.ports.archive import StoredFile
-
-CLUSTER = ArchiveCluster("prod", "0a1b2c3d-0000-4000-8000-00000000000e")
-"""The cluster in the keys."""
+from tests.archives import CLUSTER
 
 STORES = ("main", "second")
 """The names of the archives."""

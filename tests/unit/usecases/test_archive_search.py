@@ -8,8 +8,8 @@ import pytest
 from shared.core.archive.layout import prefix_of
 from shared.errors import AbsentDocumentError, TryLaterError, TtlError
 from shared.usecases.archives.search import ArchiveSelection, Wanted, choose, find_versions, list_selected
+from tests.archives import CLUSTER, FakeArchive
 from tests.builders import NOW, having, job, pod
-from tests.listed_archives import PROD, ListedArchive
 
 pytestmark = pytest.mark.anyio
 DAY = timedelta(days=1)
@@ -24,13 +24,13 @@ def version(obj: dict[str, Any], text: str) -> dict[str, Any]:
     return having(obj, "metadata.resourceVersion", text)
 
 
-async def names(archive: ListedArchive, selection: ArchiveSelection) -> list[str]:
+async def names(archive: FakeArchive, selection: ArchiveSelection) -> list[str]:
     return [one.key.name async for page in list_selected(archive, selection) for one in page]
 
 
 @pytest.fixture
-def archive() -> ListedArchive:
-    archive = ListedArchive(page=2)
+def archive() -> FakeArchive:
+    archive = FakeArchive(page=2)
     archive.add(job(name="old"), at=NOW - 9 * DAY)
     archive.add(job(name="new"), at=NOW)
     archive.add(job(name="other", namespace="web"), at=NOW)
@@ -40,67 +40,67 @@ def archive() -> ListedArchive:
     return archive
 
 
-async def test_whole_cluster_is_one_listing(archive: ListedArchive) -> None:
-    assert await names(archive, ArchiveSelection(PROD.part)) == ["n", "old", "new", "new-x", "other"]
-    assert archive.listed == [prefix_of(PROD.part)]
+async def test_whole_cluster_is_one_listing(archive: FakeArchive) -> None:
+    assert await names(archive, ArchiveSelection(CLUSTER.part)) == ["n", "old", "new", "new-x", "other"]
+    assert archive.listed == [prefix_of(CLUSTER.part)]
 
 
-async def test_namespace_is_one_listing(archive: ListedArchive) -> None:
-    assert await names(archive, ArchiveSelection(PROD.part, ["ci"])) == ["old", "new", "new-x"]
-    assert archive.listed == [prefix_of(PROD.part, "ci")]
+async def test_namespace_is_one_listing(archive: FakeArchive) -> None:
+    assert await names(archive, ArchiveSelection(CLUSTER.part, ["ci"])) == ["old", "new", "new-x"]
+    assert archive.listed == [prefix_of(CLUSTER.part, "ci")]
 
 
-async def test_kind_in_all_namespaces(archive: ListedArchive) -> None:
-    assert await names(archive, ArchiveSelection(PROD.part, None, is_job)) == ["old", "new", "other"]
+async def test_kind_in_all_namespaces(archive: FakeArchive) -> None:
+    assert await names(archive, ArchiveSelection(CLUSTER.part, None, is_job)) == ["old", "new", "other"]
 
 
-async def test_cluster_scoped_objects_are_in_no_namespace(archive: ListedArchive) -> None:
-    assert await names(archive, ArchiveSelection(PROD.part, [""])) == ["n"]
+async def test_cluster_scoped_objects_are_in_no_namespace(archive: FakeArchive) -> None:
+    assert await names(archive, ArchiveSelection(CLUSTER.part, [""])) == ["n"]
 
 
-async def test_since_lists_only_the_days_after_it(archive: ListedArchive) -> None:
-    assert await names(archive, ArchiveSelection(PROD.part, ["ci"], is_job, since=(NOW - 2 * DAY).date())) == ["new"]
-    assert archive.listed == [prefix_of(PROD.part, "ci", "Job.v1.batch", NOW.date().isoformat())]
+async def test_since_lists_only_the_days_after_it(archive: FakeArchive) -> None:
+    assert await names(archive, ArchiveSelection(CLUSTER.part, ["ci"], is_job, since=(NOW - 2 * DAY).date())) == ["new"]
+    assert archive.listed == [prefix_of(CLUSTER.part, "ci", "Job.v1.batch", NOW.date().isoformat())]
 
 
-async def test_name_is_not_a_prefix(archive: ListedArchive) -> None:
+async def test_name_is_not_a_prefix(archive: FakeArchive) -> None:
     archive.add(job(name="new-2"))
-    assert await names(archive, ArchiveSelection(PROD.part, ["ci"], is_job, "new")) == ["new"]
+    assert await names(archive, ArchiveSelection(CLUSTER.part, ["ci"], is_job, "new")) == ["new"]
 
 
-async def test_absent_namespace_has_nothing(archive: ListedArchive) -> None:
-    assert await names(archive, ArchiveSelection(PROD.part, ["absent"], is_job)) == []
+async def test_absent_namespace_has_nothing(archive: FakeArchive) -> None:
+    assert await names(archive, ArchiveSelection(CLUSTER.part, ["absent"], is_job)) == []
 
 
-async def test_no_document_is_read(archive: ListedArchive) -> None:
-    await names(archive, ArchiveSelection(PROD.part))
-    await find_versions(archive, ArchiveSelection(PROD.part, ["ci"], is_job, "new"))
-    assert archive.reads == 0
+async def test_no_document_is_read(archive: FakeArchive) -> None:
+    await names(archive, ArchiveSelection(CLUSTER.part))
+    await find_versions(archive, ArchiveSelection(CLUSTER.part, ["ci"], is_job, "new"))
+    assert archive.calls["read"] == 0
 
 
 async def test_versions_are_found_on_all_days_the_newest_first() -> None:
-    archive = ListedArchive()
+    archive = FakeArchive()
     for days, text in ((3, "9"), (0, "100"), (1, "50")):
         archive.add(version(job(), text), at=NOW - days * DAY)
     archive.add(version(job(), "99"), at=NOW)  # the same second
-    found = await find_versions(archive, ArchiveSelection(PROD.part, ["ci"], is_job, "build-42"))
+    found = await find_versions(archive, ArchiveSelection(CLUSTER.part, ["ci"], is_job, "build-42"))
     assert [one.key.resource_version for one in found] == ["100", "99", "50", "9"]
 
 
-async def test_error_of_the_archive_is_raised(archive: ListedArchive) -> None:
+async def test_error_of_the_archive_is_raised(archive: FakeArchive) -> None:
     archive.failure = TryLaterError("away")
     with pytest.raises(TryLaterError):
-        await names(archive, ArchiveSelection(PROD.part))
+        await names(archive, ArchiveSelection(CLUSTER.part))
     with pytest.raises(TryLaterError):
-        await find_versions(archive, ArchiveSelection(PROD.part, ["ci"], is_job, "new"))
+        await find_versions(archive, ArchiveSelection(CLUSTER.part, ["ci"], is_job, "new"))
 
 
 async def versions() -> Any:
-    archive = ListedArchive()
+    archive = FakeArchive()
     archive.add(version(job(uid="first"), "10"), at=NOW - 2 * DAY)
     archive.add(version(job(uid="first"), "20"), at=NOW - DAY)
     archive.add(version(job(uid="second"), "30"), at=NOW)
-    return await find_versions(archive, ArchiveSelection(PROD.part, ["ci"], is_job, "build-42"))
+    return await find_versions(archive, ArchiveSelection(CLUSTER.part, ["ci"], is_job, "build-42"))
 
 
 async def test_newest_object_is_chosen_and_the_others_are_named() -> None:
@@ -138,18 +138,18 @@ async def test_absent_object_is_an_error() -> None:
 
 
 async def test_name_of_several_kinds_is_ambiguous() -> None:
-    archive = ListedArchive()
+    archive = FakeArchive()
     archive.add(having(job(), "apiVersion", "batch.volcano.sh/v1alpha1"))
     archive.add(job())
-    found = await find_versions(archive, ArchiveSelection(PROD.part, ["ci"], None, "build-42"))
+    found = await find_versions(archive, ArchiveSelection(CLUSTER.part, ["ci"], None, "build-42"))
     with pytest.raises(TtlError, match=r"ambiguous.*expected one of Job\.batch, Job\.batch\.volcano\.sh"):
         choose(found, Wanted(), what=WHAT)
 
 
 async def test_versions_of_an_api_are_one_kind() -> None:
-    archive = ListedArchive()
+    archive = FakeArchive()
     run = {"kind": "PipelineRun", "metadata": job()["metadata"]}
     archive.add(version({"apiVersion": "tekton.dev/v1beta1", **run}, "10"), at=NOW - DAY)
     archive.add(version({"apiVersion": "tekton.dev/v1", **run}, "20"))
-    found = await find_versions(archive, ArchiveSelection(PROD.part, ["ci"], None, "build-42"))
+    found = await find_versions(archive, ArchiveSelection(CLUSTER.part, ["ci"], None, "build-42"))
     assert choose(found, Wanted(), what=WHAT).versions == 2

@@ -17,21 +17,21 @@ from shared.cli.main import main
 from shared.core.archive.layout import ArchiveKey
 from shared.core.values.objects import format_instant
 from shared.errors import DamagedDocumentError
+from tests.archives import CLUSTER, FakeArchive
 from tests.builders import NOW, ago, having, job, pod
-from tests.listed_archives import PROD, ListedArchive
 
 Get = Callable[..., Result]
 
 
 @pytest.fixture
-def archive(monkeypatch: pytest.MonkeyPatch) -> ListedArchive:
-    archive = ListedArchive()
+def archive(monkeypatch: pytest.MonkeyPatch) -> FakeArchive:
+    archive = FakeArchive()
     monkeypatch.setattr(source, "open_destination", lambda *_: archive)
     return archive
 
 
 @pytest.fixture
-def get(archive: ListedArchive, tmp_path: Path) -> Get:
+def get(archive: FakeArchive, tmp_path: Path) -> Get:
     """`archive get` in namespace ci."""
     policy = tmp_path / "policy.yaml"
     policy.write_text("{archives: {main: {url: 'file:///archive'}}}")
@@ -46,10 +46,10 @@ def version(text: str, **changes: Any) -> dict[str, Any]:
     return having(job(**changes), "metadata.resourceVersion", text)
 
 
-def test_get_prints_the_object_as_it_was_stored(get: Get, archive: ListedArchive) -> None:
+def test_get_prints_the_object_as_it_was_stored(get: Get, archive: FakeArchive) -> None:
     obj = having(job(complete=ago(60)), "metadata.managedFields", [{"manager": "kubectl"}])
     archive.add(
-        obj, cluster_id=PROD.id, outcome="succeeded", finished_at=ago(60), due_at=NOW, ttl_from="policy rule ci"
+        obj, cluster_id=CLUSTER.id, outcome="succeeded", finished_at=ago(60), due_at=NOW, ttl_from="policy rule ci"
     )
     result = get("job/build-42")
     assert result.exit_code == 0, result.output
@@ -64,13 +64,13 @@ def test_get_prints_the_object_as_it_was_stored(get: Get, archive: ListedArchive
     assert json.loads(get("job/build-42", "-o", "json").stdout) == obj
 
 
-def test_get_names_the_time_of_the_store_as_ls_does(get: Get, archive: ListedArchive) -> None:
-    key = archive.add(job(), at=ago(60)).key
+def test_get_names_the_time_of_the_store_as_ls_does(get: Get, archive: FakeArchive) -> None:
+    key = archive.add(job(), at=ago(60)).key.path
     archive.documents[key] = archive.documents[key][0], NOW
     assert f"archived {format_instant(NOW)}" in get("job/build-42").stderr
 
 
-def test_get_prints_the_newest_of_several_objects_and_names_the_others(get: Get, archive: ListedArchive) -> None:
+def test_get_prints_the_newest_of_several_objects_and_names_the_others(get: Get, archive: FakeArchive) -> None:
     archive.add(job(uid="first"), at=ago(60))
     archive.add(job(uid="second"))
     result = get("job/build-42")
@@ -79,7 +79,7 @@ def test_get_prints_the_newest_of_several_objects_and_names_the_others(get: Get,
     assert yaml.safe_load(get("job/build-42", "--uid", "first").stdout)["metadata"]["uid"] == "first"
 
 
-def test_get_chooses_a_version(get: Get, archive: ListedArchive) -> None:
+def test_get_chooses_a_version(get: Get, archive: FakeArchive) -> None:
     archive.add(version("10"), at=NOW - timedelta(days=2))
     archive.add(version("20"), at=NOW)
 
@@ -101,7 +101,7 @@ def owned_by(uid: str) -> dict[str, Any]:
     return thing
 
 
-def test_get_prints_children(get: Get, archive: ListedArchive) -> None:
+def test_get_prints_children(get: Get, archive: FakeArchive) -> None:
     child = archive.add(owned_by(job()["metadata"]["uid"]))
     archive.add(job(), children=(child.key.path,))
     assert [one["kind"] for one in yaml.safe_load_all(get("job/build-42", "--children").stdout)] == ["Job", "Pod"]
@@ -110,22 +110,22 @@ def test_get_prints_children(get: Get, archive: ListedArchive) -> None:
 
 
 @pytest.mark.parametrize("thing", [pod(), owned_by("another")], ids=["no owner", "another owner"])
-def test_get_rejects_a_child_of_another_object(get: Get, archive: ListedArchive, thing: dict[str, Any]) -> None:
+def test_get_rejects_a_child_of_another_object(get: Get, archive: FakeArchive, thing: dict[str, Any]) -> None:
     child = archive.add(thing, parent=job()["metadata"]["uid"])
     archive.add(job(), children=(child.key.path,))
     result = get("job/build-42", "--children")
     assert (result.exit_code, result.stdout, "is not a child of" in result.stderr) == (1, "", True)
 
 
-def test_get_rejects_a_document_of_another_object(get: Get, archive: ListedArchive) -> None:
+def test_get_rejects_a_document_of_another_object(get: Get, archive: FakeArchive) -> None:
     stored = archive.add(job())
-    document, at = archive.documents.pop(stored.key)
-    archive.documents[replace(stored.key, name="other")] = document, at
+    document, at = archive.documents.pop(stored.key.path)
+    archive.documents[replace(stored.key, name="other").path] = document, at
     result = get("job/other")
     assert (result.exit_code, "its object has name 'build-42', expected 'other'" in result.stderr) == (1, True)
 
 
-def test_get_prints_logs(get: Get, archive: ListedArchive) -> None:
+def test_get_prints_logs(get: Get, archive: FakeArchive) -> None:
     archive.logs |= {"v1/a.log.zst": b"one\n", "v1/b.log.zst": b"two\xff\n"}
     archive.add(pod(), logs=("v1/a.log.zst", "v1/b.log.zst"))
     result = get("pod/build-42-x7k2p", "--logs")
@@ -133,13 +133,13 @@ def test_get_prints_logs(get: Get, archive: ListedArchive) -> None:
     assert result.stdout_bytes == b"==> v1/a.log.zst <==\none\n==> v1/b.log.zst <==\ntwo\xff\n"
 
 
-def test_get_without_logs_is_an_error(get: Get, archive: ListedArchive) -> None:
+def test_get_without_logs_is_an_error(get: Get, archive: FakeArchive) -> None:
     archive.add(pod())
     result = get("pod/build-42-x7k2p", "--logs")
     assert (result.exit_code, "no logs were archived" in result.stderr) == (1, True)
 
 
-def test_get_names_the_containers_whose_logs_are_missing(get: Get, archive: ListedArchive) -> None:
+def test_get_names_the_containers_whose_logs_are_missing(get: Get, archive: FakeArchive) -> None:
     problems = {"ok-jf9xx/main": "refused: pods/log is forbidden"}
     archive.add(pod(), log_problems=problems, with_logs=True)
     result = get("pod/build-42-x7k2p", "--logs")
@@ -148,7 +148,7 @@ def test_get_names_the_containers_whose_logs_are_missing(get: Get, archive: List
     assert "logs: true" not in result.stderr
 
 
-def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: ListedArchive) -> None:
+def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: FakeArchive) -> None:
     archive.add(job())
 
     async def read(_key: ArchiveKey) -> None:
@@ -160,20 +160,18 @@ def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: ListedArc
     assert "file:///x is damaged" in result.stderr
 
 
-def test_get_prints_the_good_document_beside_a_damaged_one_of_the_same_version(
-    get: Get, archive: ListedArchive
-) -> None:
+def test_get_prints_the_good_document_beside_a_damaged_one_of_the_same_version(get: Get, archive: FakeArchive) -> None:
     """Two documents of one version differ in their digest, or in their day."""
     good = archive.add(job(), at=ago(60))
     damaged = replace(good.key, digest="0" * 64)
-    archive.documents[damaged] = archive.documents[good.key][0], NOW
+    archive.documents[damaged.path] = archive.documents[good.key.path][0], NOW
 
     result = get("job/build-42")
 
     assert (result.exit_code, yaml.safe_load(result.stdout)) == (0, job()), result.stderr
     assert f"note: memory:///{damaged.path} is damaged" in result.stderr
     assert f"document of the same version: {good.location}\n" in result.stderr
-    del archive.documents[good.key]
+    del archive.documents[good.key.path]
     assert (get("job/build-42").exit_code, get("job/build-42").stdout) == (1, "")
 
 
@@ -182,7 +180,7 @@ FORGED = having(job(), "spec.template.spec", {"volumes": [{"name": "root", "host
 
 @pytest.mark.parametrize("at", [NOW, NOW - timedelta(days=2)])
 def test_get_prints_none_of_two_documents_of_one_version_unless_one_is_named(
-    get: Get, archive: ListedArchive, at: datetime
+    get: Get, archive: FakeArchive, at: datetime
 ) -> None:
     """A writer to the archive can store another document beside that of `archive`, with any day in its key."""
     ours = archive.add(job(), at=ago(60))
@@ -201,7 +199,7 @@ def test_get_prints_none_of_two_documents_of_one_version_unless_one_is_named(
 
 @pytest.mark.parametrize("at", [NOW, NOW - timedelta(days=2)])
 def test_get_prints_no_child_of_which_another_document_of_the_same_version_exists(
-    get: Get, archive: ListedArchive, at: datetime
+    get: Get, archive: FakeArchive, at: datetime
 ) -> None:
     """A writer to the archive can also change the record of the owner, so that it names the forged child."""
     child = owned_by(job()["metadata"]["uid"])
@@ -216,20 +214,20 @@ def test_get_prints_no_child_of_which_another_document_of_the_same_version_exist
     assert forged.location in result.stderr
     assert get("job/build-42").exit_code == 0
 
-    archive.documents[ours.key] = archive.documents[forged.key]  # damaged: it has another digest
+    archive.documents[ours.key.path] = archive.documents[forged.key.path]  # damaged: it has another digest
     assert get("job/build-42", "--children").exit_code == 0
 
 
-def test_get_prints_a_document_that_is_stored_under_two_days(get: Get, archive: ListedArchive) -> None:
+def test_get_prints_a_document_that_is_stored_under_two_days(get: Get, archive: FakeArchive) -> None:
     archive.add(job(), at=ago(60))
     archive.add(job(), at=NOW - timedelta(days=2))
     assert yaml.safe_load(get("job/build-42").stdout) == job()
 
 
-def test_get_prints_no_other_version_instead_of_a_damaged_one(get: Get, archive: ListedArchive) -> None:
+def test_get_prints_no_other_version_instead_of_a_damaged_one(get: Get, archive: FakeArchive) -> None:
     newest = archive.add(version("20"))
     archive.add(version("10"), at=ago(60))
-    archive.documents[newest.key] = archive.documents.pop(archive.add(job(name="other")).key)
+    archive.documents[newest.key.path] = archive.documents.pop(archive.add(job(name="other")).key.path)
 
     result = get("job/build-42")
 
@@ -245,7 +243,7 @@ def test_get_prints_no_other_version_instead_of_a_damaged_one(get: Get, archive:
         (("job/build-42", "--uid", "x"), "none is stored with uid x; stored: uid 6f1f8a52"),
     ],
 )
-def test_get_explains_what_is_absent(get: Get, archive: ListedArchive, words: tuple[str, ...], problem: str) -> None:
+def test_get_explains_what_is_absent(get: Get, archive: FakeArchive, words: tuple[str, ...], problem: str) -> None:
     archive.add(job())
     result = get(*words)
     assert (result.exit_code, problem in result.stderr) == (1, True), result.stderr
@@ -271,7 +269,7 @@ def test_yaml_keeps_texts_as_texts(text: str) -> None:
 
 
 def test_notes_and_errors_are_wrapped_to_the_terminal(
-    get: Get, archive: ListedArchive, monkeypatch: pytest.MonkeyPatch
+    get: Get, archive: FakeArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.add(job(uid="first"), at=ago(60))
     archive.add(job(uid="second"))

@@ -13,8 +13,8 @@ from shared.adapters.clock import SystemClock
 from shared.cli.archive import source
 from shared.cli.main import main
 from shared.errors import ForbiddenError, TryLaterError
+from tests.archives import FakeArchive
 from tests.builders import having, job, pod
-from tests.listed_archives import ListedArchive
 
 Ls = Callable[..., Result]
 UNCHECKED = "note: which archive memory:/// is was not checked: no cluster is configured\n"
@@ -22,14 +22,14 @@ POLICY = "{archives: {main: {url: 'file:///archive'}}, rules: []}"
 
 
 @pytest.fixture
-def archive(monkeypatch: pytest.MonkeyPatch) -> ListedArchive:
-    archive = ListedArchive(page=2)
+def archive(monkeypatch: pytest.MonkeyPatch) -> FakeArchive:
+    archive = FakeArchive(page=2)
     monkeypatch.setattr(source, "open_destination", lambda *_: archive)
     return archive
 
 
 @pytest.fixture
-def ls(archive: ListedArchive, tmp_path: Path) -> Ls:
+def ls(archive: FakeArchive, tmp_path: Path) -> Ls:
     """`archive ls` in namespace ci."""
     policy = tmp_path / "policy.yaml"
 
@@ -40,7 +40,7 @@ def ls(archive: ListedArchive, tmp_path: Path) -> Ls:
     return run
 
 
-def test_ls_prints_the_documented_json(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_prints_the_documented_json(ls: Ls, archive: FakeArchive) -> None:
     stored = archive.add(job())
     result = ls("-o", "json")
     assert result.exit_code == 0, result.output
@@ -60,14 +60,14 @@ def test_ls_prints_the_documented_json(ls: Ls, archive: ListedArchive) -> None:
     ]
 
 
-def test_ls_prints_all_pages_as_one_list(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_prints_all_pages_as_one_list(ls: Ls, archive: FakeArchive) -> None:
     for number in range(5):
         archive.add(job(name=f"job-{number}"))
     assert [one["name"] for one in json.loads(ls("-o", "json").stdout)] == [f"job-{n}" for n in range(5)]
-    assert archive.reads == 0
+    assert archive.calls["read"] == 0
 
 
-def test_ls_prints_an_empty_list(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_prints_an_empty_list(ls: Ls, archive: FakeArchive) -> None:
     empty = ls("-o", "json")
     assert (empty.exit_code, json.loads(empty.stdout), empty.stderr) == (0, [], f"{UNCHECKED}archive main is empty\n")
     archive.add(job(namespace="web"))
@@ -79,13 +79,13 @@ def test_ls_prints_an_empty_list(ls: Ls, archive: ListedArchive) -> None:
     )
 
 
-def test_ls_prints_names_as_kubectl_does(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_prints_names_as_kubectl_does(ls: Ls, archive: FakeArchive) -> None:
     archive.add(job())
     archive.add(pod())
     assert ls("-o", "name").stdout.splitlines() == ["job.batch/build-42", "pod/build-42-x7k2p"]
 
 
-def test_ls_prints_a_table(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_prints_a_table(ls: Ls, archive: FakeArchive) -> None:
     archive.add(job())
     archive.add(pod())
     archive.add(job(namespace="web"))
@@ -99,7 +99,7 @@ def test_ls_prints_a_table(ls: Ls, archive: ListedArchive) -> None:
     )
 
 
-def test_ls_fits_the_terminal(ls: Ls, archive: ListedArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ls_fits_the_terminal(ls: Ls, archive: FakeArchive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for number in range(3):
         archive.add(having(job(name=f"nightly-{'x' * 60}-{number}", namespace="n" * 60), "kind", "K" * 40))
@@ -110,7 +110,7 @@ def test_ls_fits_the_terminal(ls: Ls, archive: ListedArchive, monkeypatch: pytes
 
 
 def test_ls_shortens_no_name_of_a_later_page_while_its_line_fits(
-    ls: Ls, archive: ListedArchive, monkeypatch: pytest.MonkeyPatch
+    ls: Ls, archive: FakeArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     names = ["a", "b", "c", f"d{'x' * 40}", "e", f"f{'x' * 70}"]
@@ -134,7 +134,7 @@ def test_ls_shortens_no_name_of_a_later_page_while_its_line_fits(
         (["csr"], ["node-1"]),
     ],
 )
-def test_ls_selects_kinds_and_names(ls: Ls, archive: ListedArchive, words: list[str], names: list[str]) -> None:
+def test_ls_selects_kinds_and_names(ls: Ls, archive: FakeArchive, words: list[str], names: list[str]) -> None:
     for obj in (job(), job(name="build-43"), pod()):
         archive.add(obj)
     archive.add(having(having(job(name="scene"), "kind", "Render"), "apiVersion", "example.com/v1"))
@@ -145,21 +145,21 @@ def test_ls_selects_kinds_and_names(ls: Ls, archive: ListedArchive, words: list[
     assert [one["name"] for one in json.loads(result.stdout)] == names
 
 
-def test_ls_since_counts_days(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_since_counts_days(ls: Ls, archive: FakeArchive) -> None:
     now = SystemClock().now()
     archive.add(job(name="today"), at=now)
     archive.add(job(name="old"), at=now - timedelta(days=9))
     assert [one["name"] for one in json.loads(ls("--since", "2d", "-o", "json").stdout)] == ["today"]
 
 
-def test_ls_prints_the_pages_that_it_read_before_a_failure(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_prints_the_pages_that_it_read_before_a_failure(ls: Ls, archive: FakeArchive) -> None:
     archive.add(job())
     archive.failure = TryLaterError("archive main: the store does not answer")
     result = ls()
     assert (result.exit_code, result.stderr) == (1, f"{UNCHECKED}Error: archive main: the store does not answer\n")
 
 
-def test_ls_without_access_is_an_error(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_without_access_is_an_error(ls: Ls, archive: FakeArchive) -> None:
     archive.failure = ForbiddenError("archive main: 403")
     result = ls()
     assert (result.exit_code, result.stderr) == (1, f"{UNCHECKED}Error: archive main: 403\n")
@@ -178,7 +178,7 @@ def test_ls_without_access_is_an_error(ls: Ls, archive: ListedArchive) -> None:
     ],
 )
 def test_ls_explains_what_is_wrong(
-    ls: Ls, archive: ListedArchive, words: tuple[str, ...], text: str, problem: str
+    ls: Ls, archive: FakeArchive, words: tuple[str, ...], text: str, problem: str
 ) -> None:
     archive.add(job())
     result = ls(*words, text=text)
@@ -186,7 +186,7 @@ def test_ls_explains_what_is_wrong(
     assert re.search(problem, result.stderr), result.stderr
 
 
-def test_ls_needs_a_cluster_if_the_archive_has_several(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_needs_a_cluster_if_the_archive_has_several(ls: Ls, archive: FakeArchive) -> None:
     archive.add(job())
     archive.add(job(name="other"), cluster="test.00000001")
     archive.add(job(name="third"), cluster="test.00000002")
@@ -197,7 +197,7 @@ def test_ls_needs_a_cluster_if_the_archive_has_several(ls: Ls, archive: ListedAr
         assert [one["name"] for one in json.loads(ls("--cluster", word, "-o", "json").stdout)] == [name]
 
 
-def test_ls_names_documents_without_the_id_of_a_cluster(ls: Ls, archive: ListedArchive) -> None:
+def test_ls_names_documents_without_the_id_of_a_cluster(ls: Ls, archive: FakeArchive) -> None:
     """A version before ids stored them, under the name of the cluster alone."""
     archive.add(job(name="old"), cluster="default")
     result = ls("-o", "json")

@@ -13,9 +13,8 @@ from shared.cli.objects.preview import AbsentObjectError
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import ref_of
 from shared.errors import TryLaterError, TtlError
-from tests.archives import opened_archives
+from tests.archives import FakeArchive, opened_archives
 from tests.builders import JOB, NOW, ago, having, job
-from tests.listed_archives import ListedArchive
 
 pytestmark = pytest.mark.anyio
 IDENTITY = opened_archives("prod").identity
@@ -23,8 +22,8 @@ REF = replace(ref_of(job()), uid="")
 
 
 @pytest.fixture
-def archives(monkeypatch: pytest.MonkeyPatch) -> dict[str, ListedArchive]:
-    archives = {"main": ListedArchive(), "cold": ListedArchive()}
+def archives(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeArchive]:
+    archives = {"main": FakeArchive(), "cold": FakeArchive()}
     monkeypatch.setattr(gone, "open_destination", lambda name, _: archives[name])
     return archives
 
@@ -58,7 +57,7 @@ RECORD: dict[str, Any] = {
 
 
 async def test_explain_of_a_gone_object_says_when_it_finished_and_which_rule_was_to_delete_it(
-    archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
+    archives: dict[str, FakeArchive], capsys: pytest.CaptureFixture[str]
 ) -> None:
     archives["main"].add(job(), **RECORD)
     await explain()
@@ -79,7 +78,7 @@ async def test_explain_of_a_gone_object_says_when_it_finished_and_which_rule_was
 
 
 async def test_explain_of_a_gone_object_as_json(
-    archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
+    archives: dict[str, FakeArchive], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = archives["main"].add(job(), **RECORD)
     await explain("json")
@@ -113,17 +112,17 @@ async def test_explain_of_a_gone_object_as_json(
 
 
 async def test_damaged_document_beside_a_good_one_of_the_same_version_is_left_out(
-    archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
+    archives: dict[str, FakeArchive], capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = archives["main"].add(job(), at=ago(60))
     damaged = replace(good.key, digest="0" * 64)
-    archives["main"].documents[damaged] = archives["main"].documents[good.key][0], NOW
+    archives["main"].documents[damaged.path] = archives["main"].documents[good.key.path][0], NOW
     await explain("json")
     assert json.loads(capsys.readouterr().out)["archive"]["location"] == good.location
 
 
 async def test_newest_of_several_archives_counts(
-    archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
+    archives: dict[str, FakeArchive], capsys: pytest.CaptureFixture[str]
 ) -> None:
     archives["main"].add(job(), at=ago(60))
     archives["cold"].add(having(job(), "metadata.resourceVersion", "2000"), at=NOW)
@@ -132,7 +131,7 @@ async def test_newest_of_several_archives_counts(
 
 
 async def test_several_objects_of_the_name_are_named(
-    archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
+    archives: dict[str, FakeArchive], capsys: pytest.CaptureFixture[str]
 ) -> None:
     archives["main"].add(job(uid="first"), at=ago(60))
     archives["main"].add(job(uid="second"))
@@ -142,7 +141,7 @@ async def test_several_objects_of_the_name_are_named(
     assert "2 objects of this name are archived" in capsys.readouterr().out
 
 
-async def test_object_that_no_archive_has_is_an_error_with_the_archives(archives: dict[str, ListedArchive]) -> None:
+async def test_object_that_no_archive_has_is_an_error_with_the_archives(archives: dict[str, FakeArchive]) -> None:
     archives["main"].add(job(name="other"))
     with pytest.raises(TtlError, match="does not exist in namespace ci, and not in archive main, cold"):
         await explain()
@@ -154,7 +153,7 @@ async def test_policy_without_readable_archives_changes_nothing() -> None:
 
 
 async def test_archive_that_cannot_be_read_is_a_warning(
-    archives: dict[str, ListedArchive], capsys: pytest.CaptureFixture[str]
+    archives: dict[str, FakeArchive], capsys: pytest.CaptureFixture[str]
 ) -> None:
     archives["main"].failure = TryLaterError("away")
     archives["cold"].add(job())

@@ -15,8 +15,8 @@ from shared.errors import OtherArchiveError, PermanentError
 from shared.evaluation.archive_identity import IdentifiedArchive
 from shared.safeguards.state_schema import StateContents
 from shared.usecases.archives.retention import prune_archive
+from tests.archives import key_of
 from tests.builders import NOW, job
-from tests.listed_archives import key_of
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,12 @@ from shared.adapters.archive.open_archive import open_archive
 from shared.cli.archive import source
 from shared.cli.main import main
 from shared.core.archive.document import OBJECT_BYTES_MAX, Document, Record, canonical, digest_of
+from shared.core.archive.layout import parse_key
 from shared.core.values.jsontext import JSON_VALUES_MAX
 from shared.core.values.objects import format_instant
 from shared.errors import TryLaterError
+from tests.archives import FakeArchive, key_of
 from tests.builders import NOW, having, job
-from tests.listed_archives import ListedArchive, key_of
 
 Run = Callable[..., Result]
 DAY = timedelta(days=1)
@@ -180,20 +181,20 @@ def test_document_beyond_a_limit_is_damaged(run: Run, folder: Path, text: Callab
 
 
 @pytest.fixture
-def dated(monkeypatch: pytest.MonkeyPatch) -> ListedArchive:
+def dated(monkeypatch: pytest.MonkeyPatch) -> FakeArchive:
     """An archive with objects of several ages, whose clock shows NOW."""
-    archive = ListedArchive()
+    archive = FakeArchive()
     for name, days in (("old", 9), ("new", 0), ("newer", 1)):
         archive.add(job(name=name), at=NOW - days * DAY)
     monkeypatch.setattr(source, "open_destination", lambda *_: archive)
     return archive
 
 
-def names(archive: ListedArchive) -> set[str]:
-    return {key.name for key in archive.documents}
+def names(archive: FakeArchive) -> set[str]:
+    return {parse_key(path).name for path in archive.documents}
 
 
-def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -> None:
+def test_prune_deletes_what_is_older_than_keep(run: Run, dated: FakeArchive) -> None:
     tried = run("prune", "--dry-run", keep="7d")
     assert tried.exit_code == 0, tried.output
     assert tried.stdout.startswith("1 file (")
@@ -206,14 +207,14 @@ def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -
     assert names(dated) == {"new", "newer"}
 
 
-def test_prune_of_an_archive_that_cannot_be_checked_needs_a_word(run: Run, dated: ListedArchive) -> None:
+def test_prune_of_an_archive_that_cannot_be_checked_needs_a_word(run: Run, dated: FakeArchive) -> None:
     refused = run("prune", "--yes", keep="7d")
     assert refused.exit_code == 1
     assert "was not checked: no cluster is configured; nothing was deleted: set --unchecked" in refused.stderr
     assert len(dated.documents) == 3
 
 
-def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: ListedArchive) -> None:
+def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: FakeArchive) -> None:
     refused = run("prune", "--yes", "--unchecked", "--keep", "12h")
     assert (refused.exit_code, "set --all" in refused.stderr, len(dated.documents)) == (1, True, 3)
     tried = run("prune", "--dry-run", "--keep", "12h")
@@ -223,7 +224,7 @@ def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: ListedA
     assert names(dated) == {"new"}
 
 
-def test_prune_needs_no_cluster_and_deletes_of_all(run: Run, dated: ListedArchive) -> None:
+def test_prune_needs_no_cluster_and_deletes_of_all(run: Run, dated: FakeArchive) -> None:
     dated.add(job(name="old"), at=NOW - 9 * DAY, cluster="staging")
     done = run("prune", "--yes", "--unchecked", keep="7d")
     assert done.exit_code == 0, done.output
@@ -246,12 +247,12 @@ def test_verify_names_the_namespace_in_which_it_found_no_document(run: Run, stor
 
 
 def test_prune_says_that_an_archive_is_empty(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "open_destination", lambda *_: ListedArchive())
+    monkeypatch.setattr(source, "open_destination", lambda *_: FakeArchive())
     result = run("prune", "--yes", keep="7d")
     assert (result.exit_code, "archive main is empty" in result.stderr) == (0, True)
 
 
-def test_prune_deletes_nothing_if_the_archive_cannot_be_listed(run: Run, dated: ListedArchive) -> None:
+def test_prune_deletes_nothing_if_the_archive_cannot_be_listed(run: Run, dated: FakeArchive) -> None:
     dated.failure = TryLaterError("away")
     assert run("prune", "--yes", "--unchecked", keep="7d").exit_code == 1
     assert len(dated.documents) == 3
