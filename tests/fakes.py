@@ -18,7 +18,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.devserver.apiserver import Resource, Store
 from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
-from shared.devserver.apiserver.versions import copied
+from shared.devserver.apiserver.writes import copied
 from shared.errors import PermanentError
 from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped, Timer
 from shared.ports import EventLevel, JournalResult, Page, Propagation, Refusal, Report, Snapshot, Unreadable, Verdict

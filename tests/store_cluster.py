@@ -24,10 +24,9 @@ from shared.devserver.apiserver import DeleteOptions, Query, Resource, StatusErr
 from shared.devserver.apiserver.discovery import AGGREGATED as DISCOVERY_TYPE
 from shared.devserver.apiserver.discovery import discover
 from shared.devserver.apiserver.errors import no_such_resource
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.pod_logs import read_log
 from shared.devserver.apiserver.resources import EVENTS
-from shared.devserver.apiserver.versions import copied
+from shared.devserver.apiserver.writes import copied, merge_patch
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, MissingLogError, PermanentError
 from shared.ports import EventLevel, ListableKind, ListableKinds, Page, Propagation, Snapshot, Target, TargetPage
 

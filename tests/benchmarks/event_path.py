@@ -33,8 +33,7 @@ from shared.adapters.kubernetes.watch_lines import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.values.objects import format_instant
-from shared.devserver.apiserver.app import EmbeddedApiServer
-from shared.devserver.apiserver.serve import serve, write_kubeconfig
+from shared.devserver.apiserver.app import EmbeddedApiServer, serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
 from shared.standalone.runner import Runner
 

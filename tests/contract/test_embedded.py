@@ -10,8 +10,8 @@ import pytest
 from starlette.responses import Response
 
 from shared.devserver.apiserver import DeleteOptions, EmbeddedApiServer, Query, StatusError, Store, WriteOptions, serve
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS, JOBS, PODS
+from shared.devserver.apiserver.writes import merge_patch
 from tests.fakes import FakeClock
 
 START = datetime(2026, 1, 1, 12, 0, 0, 999_000, tzinfo=UTC)

@@ -25,7 +25,7 @@ from shared.core.values.objects import ObjectRef, format_instant
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.devserver.apiserver.resources import JOBS, PODS
 from shared.devserver.apiserver.store import Store
-from shared.devserver.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.writes import WriteOptions
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs

@@ -26,9 +26,8 @@ from shared.adapters.events.cloudevents import event_of, to_http
 from shared.core.archive.document import Document, canonical
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
 from shared.core.values.objects import ref_of
-from shared.devserver.apiserver.app import EmbeddedApiServer
+from shared.devserver.apiserver.app import EmbeddedApiServer, serve, write_kubeconfig
 from shared.devserver.apiserver.resources import JOBS, NAMESPACES, PODS
-from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
 from shared.devserver.ports import free_port
 from shared.messages import ObjectArchived, Purpose, Timer

@@ -17,10 +17,9 @@ from shared.core.archive.document import canonical
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import format_instant, ref_of
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import JOBS
 from shared.devserver.apiserver.store import Store
-from shared.devserver.apiserver.versions import WriteOptions, copied
+from shared.devserver.apiserver.writes import WriteOptions, copied, merge_patch
 from shared.errors import PermanentError
 from shared.evaluation import archive_check
 from shared.evaluation.children import Children

@@ -25,8 +25,7 @@ from shared.core.usage.field_writes import (
 )
 from shared.core.usage.mark import announcement_patch, mark_patch, unmark_patch, use_patch
 from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_annotations
-from shared.devserver.apiserver.patches import merge_patch
-from shared.devserver.apiserver.versions import manage
+from shared.devserver.apiserver.writes import manage, merge_patch
 from tests.builders import LONG_AGO, NOW, copied
 from tests.usage import DAY, config_map, context, passed
 

@@ -16,10 +16,9 @@ from shared.core.policy.policy import Policy
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.errors import StatusError
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.devserver.apiserver.resources import JOBS, NAMESPACES, PODS, Object
-from shared.devserver.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.writes import WriteOptions, merge_patch
 from tests.builders import JOB
 from tests.simulation.archive_store import STORES, url_of
 from tests.simulation.written_fields import stamp

@@ -16,7 +16,7 @@ from shared.core.policy.limits import Limits
 from shared.core.values.timing import horizon
 from shared.devserver.apiserver.resources import JOBS, PODS
 from shared.devserver.apiserver.store import Store
-from shared.devserver.apiserver.versions import copied
+from shared.devserver.apiserver.writes import copied
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.archive_identity import IdentifiedArchives

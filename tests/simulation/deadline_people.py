@@ -9,9 +9,8 @@ from typing import Any
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.errors import StatusError
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import JOBS, NAMESPACES, Object
-from shared.devserver.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.writes import WriteOptions, merge_patch
 from tests.simulation.written_fields import stamp
 
 PLACES = ("default", "kube-system")

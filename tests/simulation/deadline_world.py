@@ -16,9 +16,8 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import horizon
 from shared.devserver.apiserver.deletion import DeleteOptions
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.store import Store
-from shared.devserver.apiserver.versions import WriteOptions, copied
+from shared.devserver.apiserver.writes import WriteOptions, copied, merge_patch
 from shared.errors import ConflictError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Message, Purpose, SweepStep, Timer, TimersSet

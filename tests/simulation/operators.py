@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.resources import NAMESPACES as NAMESPACE_RESOURCE
-from shared.devserver.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.writes import WriteOptions
 from tests.simulation.expectations import Place
 from tests.simulation.mounts import NO_MOUNTS, Mount, mounts_of
 from tests.simulation.rules import Policy, draw_bad, draw_policy

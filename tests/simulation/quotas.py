@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.devserver.apiserver.resources import RESOURCE_QUOTAS
 from shared.devserver.apiserver.table import Change
-from shared.devserver.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.writes import WriteOptions
 from tests.simulation.users import NAMESPACES, RESOURCES
 
 HARD = 8

@@ -16,9 +16,8 @@ from shared.core.policy.policy import Policy
 from shared.core.values.objects import ObjectRef, get_annotations, parse_instant
 from shared.devserver.apiserver import Resource, Store, WriteOptions
 from shared.devserver.apiserver.errors import StatusError
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS, CRON_JOBS, NAMESPACES, PODS, SECRETS
-from shared.devserver.apiserver.versions import copied
+from shared.devserver.apiserver.writes import copied, merge_patch
 from shared.errors import TtlError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage_reader import UsageReader

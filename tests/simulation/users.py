@@ -8,7 +8,7 @@ from typing import Any
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import JOBS, PODS, Object, Resource
-from shared.devserver.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.writes import WriteOptions
 from tests.builders import not_none
 from tests.simulation.sim_object import REPLICA_SET, UNKNOWN_OWNER, SimObject
 from tests.simulation.written_fields import draw_duration, draw_instant, draw_native, finished_status, stamp

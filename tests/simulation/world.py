@@ -11,10 +11,9 @@ from datetime import timedelta
 from shared.adapters.config.kind_files import read_catalogue
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import Object, Resource
 from shared.devserver.apiserver.store import Store
-from shared.devserver.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.writes import WriteOptions, merge_patch
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Checks
 from tests.simulation.clocks import Clocks

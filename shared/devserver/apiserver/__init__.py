@@ -1,7 +1,7 @@
 """An embedded Kubernetes API server in memory, for the demo and the tests: it implements what this project uses.
 
-`store` is the API without HTTP, for simulations; `app` serves it; `serve` runs it on a port of this machine. The
-contract tests compare its behaviour with a real kube-apiserver. Not implemented:
+`store` is the API without HTTP, for simulations; `app` serves it on a port of this machine. The contract tests compare
+its behaviour with a real kube-apiserver. Not implemented:
 
 - admission and schemas: an object's spec is not validated, defaulted or pruned
 - authentication
@@ -11,11 +11,10 @@ contract tests compare its behaviour with a real kube-apiserver. Not implemented
 - kubelets: a deleted Pod without finalizers is gone at once, even if it runs
 """
 
-from shared.devserver.apiserver.app import EmbeddedApiServer, Intercept
+from shared.devserver.apiserver.app import EmbeddedApiServer, Intercept, serve, write_kubeconfig
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.resources import Object, Registry, Resource
-from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import ListPage, Query, Store, WriteOptions
 from shared.devserver.apiserver.table import Change
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from shared.adapters.clock import SystemClock
-from shared.devserver.apiserver.app import EmbeddedApiServer
-from shared.devserver.apiserver.serve import serve, write_kubeconfig
+from shared.devserver.apiserver.app import EmbeddedApiServer, serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
 
 

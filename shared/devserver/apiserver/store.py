@@ -13,21 +13,27 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from uuid import uuid4
 
-from shared.devserver.apiserver.definitions import Definitions, check_definition
-from shared.devserver.apiserver.deletion import DeleteOptions, success
+from shared.devserver.apiserver.deletion import DeleteOptions, GarbageCollector, success
 from shared.devserver.apiserver.errors import already_exists, bad_request, expired, invalid, not_found
-from shared.devserver.apiserver.garbage import GarbageCollector
 from shared.devserver.apiserver.listing import ListPage, Query, list_page
-from shared.devserver.apiserver.patches import Patch
-from shared.devserver.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Object, Registry, Resource
+from shared.devserver.apiserver.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    Object,
+    Registry,
+    Resource,
+    custom_resources,
+)
 from shared.devserver.apiserver.table import Change, Key, Table
-from shared.devserver.apiserver.versions import (
+from shared.devserver.apiserver.writes import (
+    Patch,
     WriteOptions,
     check_sent,
     copied,
     first_version,
     format_time,
     marked,
+    merge_patch,
     next_version,
     numbered,
     stamped,
@@ -246,3 +252,64 @@ class Store:
                 self._announcements.popleft()
         finally:
             self._announcements.clear()  # after an exception in a listener, later changes must still be announced
+
+
+_STATUS = WriteOptions(manager="kube-apiserver", subresource="status")
+
+
+def check_definition(name: str, definition: Object) -> None:
+    """Check that the name of a definition is its plural and group.
+
+    Raises:
+        StatusError: 422, another name was expected.
+    """
+    spec = definition["spec"]
+    if name != f"{spec['names']['plural']}.{spec['group']}":
+        problem = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
+        raise invalid(CUSTOM_RESOURCE_DEFINITIONS.qualified_kind, name, "metadata.name", problem)
+
+
+class Definitions:
+    """A listener of a store that serves the kinds of each CustomResourceDefinition, until it is deleted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __call__(self, resource: Resource, change: Change) -> None:
+        """Handle a change of any object."""
+        if resource is not CUSTOM_RESOURCE_DEFINITIONS:
+            return
+        if change.type == "DELETED":
+            self._retire(custom_resources(change.obj))
+        else:
+            self._serve(change)
+
+    def _serve(self, change: Change) -> None:
+        served = custom_resources(change.obj)
+        before = custom_resources(change.previous) if change.previous else []
+        for resource in before:
+            if resource not in served:
+                self._store.resources.remove(resource)
+        for resource in served:
+            self._store.resources.add(resource)
+        if not change.obj["status"]:
+            status = {"status": self._established(change.obj)}
+            self._store.patch(CUSTOM_RESOURCE_DEFINITIONS, "", change.key[1], merge_patch(status), _STATUS)
+
+    def _retire(self, resources: list[Resource]) -> None:
+        for resource in resources:
+            self._store.drop(resource)
+            self._store.resources.remove(resource)
+
+    def _established(self, definition: Object) -> Object:
+        at = format_time(self._store.clock())
+        spec = definition["spec"]
+        conditions = [
+            {"type": name, "status": "True", "lastTransitionTime": at, "reason": reason, "message": message}
+            for name, reason, message in (
+                ("NamesAccepted", "NoConflicts", "no conflicts found"),
+                ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            )
+        ]
+        stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+        return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}

@@ -8,7 +8,7 @@ from typing import Any
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.listing import ListPage
 from shared.devserver.apiserver.resources import JOBS, NAMESPACES, PODS, Object, Resource
-from shared.devserver.apiserver.versions import parse_time
+from shared.devserver.apiserver.writes import parse_time
 
 _META = "meta.k8s.io/v1"
 

@@ -28,7 +28,7 @@ from shared.cli.plan import _print_comparison
 from shared.cli.planning.plan_view import print_plan
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.devserver.demo_objects import cast
+from shared.devserver.demo import cast
 from shared.doctor.findings import fail, ok, warn
 from shared.installation.place import Place
 from tests.builders import COMMAND, JOB, NOW, ago, job, kind_rules, namespace, shipped_kinds

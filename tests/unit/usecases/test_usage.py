@@ -19,8 +19,8 @@ from shared.core.usage.mark import use_patch
 from shared.core.usage.passes import Pass
 from shared.core.values.objects import ANNOUNCED_LABEL, ObjectRef, format_instant
 from shared.devserver.apiserver import WriteOptions
-from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS
+from shared.devserver.apiserver.writes import merge_patch
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage_reader import HeldTargets, UsageFound, UsageReader

@@ -1,4 +1,4 @@
-"""Make the next version of an object: the API server sets some fields, and ignores what the writer sent for them.
+"""Write an object: merge patches and JSON patches, and the fields that the API server sets in the next version.
 
 It keeps `metadata.managedFields`: each writer owns the fields whose values it was the last to set. As a kube-apiserver,
 a write that sets a field to another value moves the field to the writer's entry, and sets the time of this entry. A
@@ -6,15 +6,75 @@ removed field leaves its entry, and no time changes. Fields are kept one by one 
 other field is owned as a whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+import jsonpatch
+import jsonpointer
 from pydantic_core import from_json, to_json
 
-from shared.devserver.apiserver.errors import conflict, invalid
+from shared.devserver.apiserver.errors import StatusError, bad_request, conflict, invalid, unsupported_media_type
 from shared.devserver.apiserver.resources import Object, Resource
+
+Patch = Callable[[Object], Object]
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+# Directives for the strategic merge of lists, which are replaced as a whole here.
+_DIRECTIVE = "$"
+
+
+def parse_patch(content_type: str, body: Any, resource: Resource) -> Patch:
+    """Parse the patch of a request.
+
+    Raises:
+        StatusError: 415 for an unknown kind of patch, 400 for a malformed one.
+    """
+    accepted = (JSON_PATCH, MERGE_PATCH) if resource.custom else (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+    if content_type not in accepted:
+        raise unsupported_media_type(", ".join(accepted))
+    if content_type == JSON_PATCH and isinstance(body, list):
+        return json_patch(body)
+    if content_type != JSON_PATCH and isinstance(body, dict):
+        return merge_patch(body)
+    raise bad_request(f"error decoding patch: json: cannot unmarshal {type(body).__name__}")
+
+
+def merge_patch(patch: Object) -> Patch:
+    """Make a merge patch, RFC 7386."""
+    return partial(_merged, patch=patch)
+
+
+def json_patch(operations: Sequence[Object]) -> Patch:
+    """Make a JSON patch, RFC 6902."""
+    return partial(_operated, operations=operations)
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """Merge the patch into the target; unchanged parts are shared with the target."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif not key.startswith(_DIRECTIVE):
+            result[key] = _merged(result.get(key), value)
+    return result
+
+
+def _operated(target: Object, operations: Sequence[Object]) -> Object:
+    try:
+        result: Object = jsonpatch.JsonPatch(operations).apply(target)
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+        message = "the server rejected our request due to an error in our request"
+        raise StatusError(422, "Invalid", message, details={}) from error
+    return result
+
 
 # Fields that a writer cannot change.
 _SYSTEM_FIELDS = (
