@@ -1,23 +1,33 @@
-"""Check what an installation shows only while it runs: its Lease, its last sweep, its dead letters and its safeguards.
+"""Check who deletes, and what that shows only while it runs: Leases, the last sweep, dead letters, safeguards, a `run`.
 
 The API server keeps the Events about sweeps and dead letters for an hour. The safeguards that keep due objects are the
 brake, the breaker, and names in a recreate loop.
 """
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
+from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import get_in, get_text, parse_instant
 from shared.core.values.scope import parse_scope
-from shared.doctor.findings import Finding, fail, ok, unknown, warn
-from shared.installation.inventory import Inventory, Listed
-from shared.installation.leader import LEASE_AGE_MAX
-from shared.installation.place import LEASE, Place
+from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
+from shared.doctor.server import check_knative
+from shared.errors import TtlError
+from shared.installation.inventory import OURS, Inventory, Listed, name_of, read_inventory, read_list
+from shared.installation.leader import LEASE_AGE_MAX, read_leader, read_state_namespace
+from shared.installation.mounted import READ
+from shared.installation.place import HOME, LEASE, RUN, Place
+from shared.installation.rbac import DELETERS
 from shared.installation.sweeps import find_last_sweep, time_of
 from shared.ports import EventReason
 from shared.safeguards.state_schema import NAME, StateContents, parse_state
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+
 
 _NAMES_SHOWN = 3
 
@@ -163,3 +173,95 @@ def _check_loops(contents: StateContents, now: datetime, place: Place) -> Findin
     detail = f"recreated after each deletion, and kept for a while: {shown}{more}"
     show = f"{place.kubectl} get events -A --field-selector reason=RecreateLoop"
     return warn("recreate loops", detail, show)
+
+
+RUN_CHECK = "run"
+"""The name of the check for a `run`."""
+
+
+async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Place, *, now: datetime) -> list[Finding]:
+    """Check for a `run` in the namespace; in the default namespace, also check where `run` has its Lease by default.
+
+    Args:
+        cluster: The cluster, with the operator's credentials.
+        found: The inventory of the namespace.
+        place: The namespace without an installation.
+        now: The time, by the API server's clock.
+    """
+    findings = await _check_home(cluster, found, place, now=now)
+    if place.namespace == HOME:
+        of_run = await read_inventory(cluster, RUN, ("ConfigMap",))
+        findings += await _check_home(cluster, of_run, replace(place, namespace=RUN), now=now)
+    if problem := next((problem for kind, problem in found.problems() if kind in READ), ""):
+        return [*findings, unknown("installation", problem, place)]
+    if any(one.what == RUN_CHECK and one.level is Level.OK for one in findings):
+        return [*findings, ok("installation", f"none in namespace {place.namespace}; a run is active")]
+    return [*findings, await _check_absence(cluster, place)]
+
+
+async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place, *, now: datetime) -> list[Finding]:
+    run = await check_run(cluster, place)
+    findings = [run] if run else []
+    if run is None and found.get("ConfigMap", NAME) is None:
+        return findings
+    if run and run.level is Level.WARN and found.parts["ConfigMap"].problem:
+        return findings  # one finding is enough if neither the Lease nor the ConfigMap can be read
+    state = await read_state_namespace(cluster, place.namespace) if run else place.namespace
+    if state != place.namespace:
+        found, place = await read_inventory(cluster, state, ("ConfigMap",)), replace(place, namespace=state)
+    return [*findings, *check_safeguards(found, now, place)]
+
+
+async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:
+    detail = f"none in namespace {place.namespace}; select another namespace with --namespace"
+    knative = await check_knative(cluster, place)
+    overlay = "standalone" if any(one.fix for one in knative) else "knative"
+    return fail("installation", detail, place.apply("or your own overlay", shipped=overlay))
+
+
+async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | None:
+    """Check whether a `run` holds its Lease in a namespace; None if the Lease does not exist.
+
+    Args:
+        cluster: The cluster, with the operator's credentials.
+        place: The namespace of the Lease.
+    """
+    try:
+        leader = await read_leader(cluster, place.namespace)
+    except TtlError as error:
+        return unknown(RUN_CHECK, str(error), place)
+    if leader is None:
+        return None
+    if leader.leads:
+        return ok(RUN_CHECK, str(leader))
+    option = "" if place.namespace == RUN else f" --lease-namespace={place.namespace}"
+    detail = f"not active, so nothing is deleted; {leader}"
+    return warn(RUN_CHECK, detail, f"ttl-after-finished run{option}{''.join(f' {one}' for one in place.options)}")
+
+
+_OTHERS = "other installations"
+_ACCOUNTS = "/api/v1/serviceaccounts"
+_OTHERS_SHOWN = 5
+
+
+async def check_other_installations(cluster: "KubernetesCluster", place: Place) -> list[Finding]:
+    """Look for accounts of ours that delete, in other namespaces; nothing if there are none.
+
+    Args:
+        cluster: The cluster, with the operator's credentials.
+        place: The installation.
+    """
+    labels = ",".join(f"{key}={value}" for key, value in OURS.items())
+    found = await read_list(cluster, _ACCOUNTS, labelSelector=labels)
+    if found.problem:
+        return [unknown(_OTHERS, found.problem, place)]
+    deleting = {get_text(one, "metadata.namespace") for one in found.items if name_of(one) in DELETERS}
+    others = sorted(deleting - {place.namespace})
+    if not others:
+        return []
+    shown = ", ".join(others[:_OTHERS_SHOWN]) + (", …" if len(others) > _OTHERS_SHOWN else "")
+    detail = (
+        f"in namespace {shown}: each deletes by its own policy, also what the policy of another one keeps, and the "
+        "cluster roles and guards bind the accounts of one of them only; remove all but one"
+    )
+    return [warn(_OTHERS, detail, f"{place.kubectl} get serviceaccounts,deployments -A -l {labels}")]

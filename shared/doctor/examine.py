@@ -10,15 +10,21 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.state_configmap import read_contents
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import get_in, get_text, parse_instant
-from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_safeguards, check_sweep
+from shared.doctor.activity import (
+    Rhythm,
+    check_dead_letters,
+    check_lease,
+    check_other_installations,
+    check_run_only,
+    check_safeguards,
+    check_sweep,
+)
 from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
 from shared.doctor.delete_guard import check_guard, check_guardrails
 from shared.doctor.findings import Finding, fail, warn
-from shared.doctor.other_installations import check_other_installations
 from shared.doctor.proofs import check_proofs
 from shared.doctor.rights import accounts_of, check_rights
-from shared.doctor.run_check import check_run_only
 from shared.doctor.server import check_kinds, check_knative, check_server
 from shared.doctor.timer_engines import check_timers
 from shared.doctor.usage_needs import check_usage

@@ -2,8 +2,8 @@
 
 import asyncio
 
+from shared.doctor.activity import check_other_installations
 from shared.doctor.findings import Level
-from shared.doctor.other_installations import check_other_installations
 from shared.errors import TryLaterError
 from tests.unit.doctor.test_doctor_guard import NAMESPACE, PLACE, Answer
 
