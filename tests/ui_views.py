@@ -6,10 +6,9 @@ from typing import Any
 from shared.adapters.kubernetes.journal_events import Sum, event_of, event_of_sum, key_of
 from shared.adapters.kubernetes.journal_reading import JournalEvent, parse_event
 from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
-from shared.cli.journal.events import FoundEntries
+from shared.cli.objects.journal import FoundEntries
 from shared.cli.objects.preview import find_all
-from shared.cli.ui.cluster_view import ClusterView, UnreadPart
-from shared.cli.ui.groups import group_objects
+from shared.cli.ui.cluster_view import ClusterView, UnreadPart, group_objects
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.installation.leader import Leader

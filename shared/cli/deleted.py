@@ -19,12 +19,9 @@ from shared.cli.input.options import (
     output_option,
 )
 from shared.cli.input.target import connected, namespace_of, parse_target, split_target
-from shared.cli.journal.entry_text import WORDS, entry_as_json, source_of, why
-from shared.cli.journal.events import FoundEntries, find_entries
-from shared.cli.output.messages import inform
-from shared.cli.output.plural import plural
-from shared.cli.output.time_text import describe_time
-from shared.cli.output.width import wrap_labelled
+from shared.cli.objects.journal import WORDS, FoundEntries, entry_as_json, find_entries, source_of, why
+from shared.cli.output.printing import inform, wrap_labelled
+from shared.cli.output.words import describe_time, plural
 from shared.cli.usage.findings import find_usage_kind
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import format_instant, printable

@@ -14,7 +14,7 @@ from rich.table import Table
 from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.cli.input.command import command
-from shared.cli.output.width import echo
+from shared.cli.output.printing import echo
 from shared.errors import TtlError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from shared.cli.input.options import (
     read_policy,
 )
 from shared.cli.input.target import connected
-from shared.cli.output.width import terminal_width, wrap, wrap_command
+from shared.cli.output.printing import terminal_width, wrap, wrap_command
 from shared.doctor.archives import ArchivePolicy
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, as_json

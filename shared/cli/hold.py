@@ -8,14 +8,14 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.state_configmap import read_contents
-from shared.cli.deleters.brakes import find_brake_namespaces, shared_state
+from shared.cli.brake import find_brake_namespaces, shared_state
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options, reason_option
 from shared.cli.input.target import connected, split_target
 from shared.cli.objects.deadline_report import describe_held_deadline
 from shared.cli.objects.edited_object import EditTarget, connected_target, describe_override, echo_decision
 from shared.cli.objects.related import DeletingOwner, find_deleting_owners
-from shared.cli.output.width import echo
+from shared.cli.output.printing import echo
 from shared.cli.usage.findings import find_usage_kind
 from shared.cli.usage.usage_report import USAGE_WORDS
 from shared.core.kinds.rule import KindRule

@@ -1,4 +1,7 @@
-"""`run`: watch, timers, sweep and deletion in one process, on the cluster of the current context."""
+"""`run`: watch, timers, sweep and deletion in one process, on the cluster of the current context.
+
+Its policy is the one that the operator names, else the installed one.
+"""
 
 import asyncio
 import logging
@@ -7,29 +10,33 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from shared.adapters.config.settings import read_settings
+from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.config.timers_address import SqliteAddress
+from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.connect import own_namespace
 from shared.adapters.kubernetes.watch_lines import Memory
 from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry
 from shared.adapters.telemetry.summed_timers import SummedTimers
 from shared.adapters.timers.sqlite.file import OwnedError, TimerFile
+from shared.bootstrap.archives import OpenedArchives
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig, read_config
 from shared.bootstrap.exports import serve_metrics, start_exports
 from shared.bootstrap.process import Process
-from shared.cli.deleters.brakes import find_stop
-from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.deleters.policy_of_run import find_named_policy, read_policy_of_run
+from shared.cli.brake import find_stop
+from shared.cli.deleters.in_force import InForce, PolicyInForce, ReachableArchives, read_in_force
 from shared.cli.input.command import command
 from shared.cli.input.options import (
+    NONE,
     Options,
     all_namespaces_option,
     cluster_options,
@@ -40,16 +47,21 @@ from shared.cli.input.options import (
     policy_in_force_option,
 )
 from shared.cli.input.target import connected, is_absent, name_served
-from shared.cli.output.messages import inform
+from shared.cli.output.printing import inform
 from shared.cli.timers.place import make_path_of_run
+from shared.core.policy.policy import NO_POLICY
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import printable
 from shared.errors import TtlError
+from shared.installation.installed import FollowedPolicy, read_installed
 from shared.installation.leader import read_leader
 from shared.installation.place import LEASE, RUN
-from shared.ports import Verdict
+from shared.ports import Telemetry, Verdict
 from shared.standalone.lease import LeadershipLostError, Lease
 from shared.standalone.runner import Runner
+
+if TYPE_CHECKING:
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 @command()
@@ -235,3 +247,60 @@ def _name_policy(config: ProcessConfig, chosen: PolicyInForce) -> str:
 
 def _report_wait(reason: str) -> None:
     inform(f"waiting to lead: {reason}")
+
+
+_KEPT = "the installed policy could not be read: its last version stays in force"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPolicy:
+    """The installed policy as `run` applies it.
+
+    Attributes:
+        force: What is in force on the cluster.
+        chosen: The policy at the start, with its name.
+        followed: The policy while the process runs.
+    """
+
+    force: InForce
+    chosen: PolicyInForce
+    followed: FollowedPolicy
+
+    def reachable_archives(self, at_end: AsyncExitStack) -> ReachableArchives:
+        """Return the archives as far as this machine can reach them: a folder of the installation's Pods it cannot."""
+        return ReachableArchives(OpenedArchives(self.force.identity), is_local=False, at_end=at_end)
+
+
+def find_named_policy(options: Options, settings: Settings) -> PolicyInForce | None:
+    """Return what the operator or the installation names for this process; None if the installed policy applies.
+
+    A Pod of an installation has the policy of its own settings: it may not read Deployments, and needs not.
+    """
+    if NONE in (str(options.policy), str(settings.policy)):
+        return PolicyInForce(NO_POLICY, why=f"--policy {NONE}" if options.policy else f"TTL_POLICY={NONE}")
+    if settings.policy is not None:
+        return PolicyInForce(NO_POLICY, str(settings.policy), is_local=True)
+    is_named = options.kubeconfig is not None or options.context is not None or get_access(settings) is not None
+    if not is_named and settings.home_namespace and own_namespace() == settings.home_namespace:
+        return PolicyInForce(NO_POLICY)
+    return None
+
+
+async def read_policy_of_run(cluster: "KubernetesCluster", options: Options, telemetry: Telemetry) -> InstalledPolicy:
+    """Read the installed policy, to apply it and to follow its changes.
+
+    Raises:
+        TtlError: The policy is unknown. A weaker one must not take its place.
+    """
+    force = await read_in_force(cluster, options)
+    chosen = force.choose(None)
+    if not chosen.is_known:
+        expected = "expected a policy that can be read; set --policy FILE, or --policy none to delete without a policy"
+        raise TtlError(f"the policy in force is unknown: {chosen.why}; {expected}")
+    followed = FollowedPolicy(
+        partial(read_installed, cluster, force.home),
+        chosen.policy,
+        lambda problem: telemetry.problem(_KEPT, error=problem),
+        is_installed=force.installed is not None,
+    )
+    return InstalledPolicy(force, chosen, followed)

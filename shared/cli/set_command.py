@@ -17,7 +17,7 @@ from shared.cli.objects.edited_object import (
     echo_decision,
     echo_obstacles,
 )
-from shared.cli.output.width import echo
+from shared.cli.output.printing import echo
 from shared.core.deadlines.deadline import Stage
 from shared.core.deadlines.edits import check_deadline, merge_edits, set_deadlines, unset_deadline
 from shared.core.decision.decide import Decision, Reason

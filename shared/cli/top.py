@@ -11,8 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli.deleters.in_force import PolicyInForce, read_in_force
-from shared.cli.deleters.reachable_archives import opened_archives
+from shared.cli.deleters.in_force import PolicyInForce, opened_archives, read_in_force
 from shared.cli.input.command import command
 from shared.cli.input.options import (
     Options,
@@ -25,11 +24,10 @@ from shared.cli.input.options import (
     policy_in_force_option,
 )
 from shared.cli.input.target import connected
-from shared.cli.objects.unread_facts import describe_unread
-from shared.cli.output.messages import warn
+from shared.cli.objects.preview import describe_unread
+from shared.cli.output.printing import warn
 from shared.cli.output.tables import output_console
-from shared.cli.planning.due_rows import By
-from shared.cli.planning.piles import Pile, count_piles, pile_table, piles_as_json
+from shared.cli.planning.due_rows import By, Pile, count_piles, pile_table, piles_as_json
 from shared.cli.planning.plan_preview import NamedKinds, read_preview
 from shared.core.values.objects import printable
 

@@ -1,4 +1,4 @@
-"""`unused`: the Secrets and ConfigMaps to which nothing refers now."""
+"""`unused` and `references`: the Secrets and ConfigMaps to which nothing refers now, and what refers to one of them."""
 
 import json
 from collections import Counter
@@ -13,17 +13,17 @@ from shared.cli.input.options import (
     Options,
     all_namespaces_option,
     cluster_options,
+    context_namespace_option,
     kinds_dir_option,
+    object_options,
     output_option,
     policy_in_force_option,
     references_dir_option,
 )
-from shared.cli.input.target import connected, is_absent
-from shared.cli.output.messages import warn
-from shared.cli.output.tables import make_table, output_console
-from shared.cli.output.width import echo
-from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
-from shared.cli.usage.usage_report import describe_never_used, describe_unknown, usage_as_json
+from shared.cli.input.target import connected, is_absent, split_target
+from shared.cli.output.printing import echo, warn
+from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage, find_usage_kind
+from shared.cli.usage.usage_report import describe_never_used, describe_unknown, print_usage, usage_as_json
 from shared.core.ttl.durations import format_duration
 from shared.core.usage.unused_reasons import NEVER_DELETED
 from shared.core.values.objects import get_text, printable, ref_of
@@ -72,9 +72,11 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
         click.echo(json.dumps([usage_as_json(one) for one in shown], indent=2))
     else:
         left = [one for one in shown if not one.is_never_used]
-        _print_table(left)
+        _print_table(_TITLES, [_row(one) for one in left])
         _print_totals(left, hidden=len(known) - len(shown))
-        _print_never_used([one for one in shown if one.is_never_used])
+        if never := [one for one in shown if one.is_never_used]:
+            _print_table(_NEVER_USED, [_never_used_row(one) for one in never])
+            echo(describe_never_used(never))
         echo(f"policy: {printable(chosen.message)}")
     if unknown := [one for one in candidates if one.is_used is None]:
         warn(describe_unknown(unknown), fg="yellow")
@@ -84,18 +86,12 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
         raise SystemExit(1)
 
 
-def _print_table(shown: Sequence[UsageFinding]) -> None:
-    if shown:
-        console = output_console()
-        console.print(make_table(_TITLES, [_row(one) for one in shown], width=console.width, names=3, justify="left"))
+def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from shared.cli.output.tables import make_table, output_console  # noqa: PLC0415 - 30 ms that JSON does not need
 
-
-def _print_never_used(never: Sequence[UsageFinding]) -> None:
-    if never:
+    if rows:
         console = output_console()
-        rows = [_never_used_row(one) for one in never]
-        console.print(make_table(_NEVER_USED, rows, width=console.width, names=3, justify="left"))
-        echo(describe_never_used(never))
+        console.print(make_table(titles, rows, width=console.width, names=3, justify="left"))
 
 
 def _row(one: UsageFinding) -> tuple[str, ...]:
@@ -143,3 +139,27 @@ def _print_totals(shown: Sequence[UsageFinding], *, hidden: int) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+@command()
+@click.argument("target", nargs=-1, metavar="KIND/NAME")
+@context_namespace_option
+@references_dir_option
+@object_options
+@output_option
+async def references(options: Options, *, target: tuple[str, ...], output: str) -> None:
+    """Show which objects refer to a Secret or a ConfigMap, and by which field; or since when it is unused.
+
+    All kinds of the cluster that may refer to it are listed. The data of Secrets and ConfigMaps is not read. If a kind
+    cannot be listed, it is unknown whether the object is used, and the object is kept. Then the exit code is 1.
+
+    The installed policy applies, unless --policy or $TTL_POLICY names another. If the policy in force is unknown, and
+    may change the decision, the exit code is 1.
+    """
+    word, name = split_target(target)
+    rule = find_usage_kind(word)
+    if rule is None:
+        raise click.UsageError(f"expected a Secret or a ConfigMap, for instance configmap/settings, got {word!r}")
+    async with connected(options) as cluster:
+        force = await read_in_force(cluster, options)
+        await print_usage(cluster, rule, name, options=options, force=force, output=output)

@@ -24,7 +24,7 @@ from shared.cli.input.options import (
     named_by_option,
 )
 from shared.cli.input.target import connected, is_absent, name_served
-from shared.cli.output.messages import inform
+from shared.cli.output.printing import inform
 from shared.source.watches import KindWatches
 
 SWEEP_SECONDS_MAX = 900.0

@@ -4,7 +4,7 @@ import pytest
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.journal_events import RECORD, event_of
-from shared.cli.journal.events import find_entries
+from shared.cli.objects.journal import find_entries
 from tests.journals import entry
 
 pytestmark = pytest.mark.anyio

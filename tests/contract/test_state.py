@@ -15,7 +15,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.discovery import count_objects
 from shared.adapters.kubernetes.state_configmap import ConfigMapState
 from shared.bootstrap.safeguards import StateLocation, build_safeguards
-from shared.cli.deleters.brakes import shared_state
+from shared.cli.brake import shared_state
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.ports import EventReason
 from shared.safeguards.breaker import release_breaker

@@ -17,9 +17,8 @@ from playwright.async_api import Browser, Page, expect
 
 from shared.adapters.kubernetes.reviews import Reviews
 from shared.cli.ui.app import UiServer, make_app
-from shared.cli.ui.certificate import ServerCertificate
 from shared.cli.ui.cluster_view import CachedView
-from shared.cli.ui.serving import serve_app
+from shared.cli.ui.serving import ServerCertificate, serve_app
 from tests.browsers import started_chromium
 from tests.builders import ROOT
 from tests.certificates import write_certificate

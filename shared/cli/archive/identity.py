@@ -13,8 +13,7 @@ from shared.cli.deleters.in_force import InForce, read_in_force
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option, namespace_option
 from shared.cli.input.target import connected
-from shared.cli.output.messages import confirm, inform
-from shared.cli.output.width import echo
+from shared.cli.output.printing import confirm, echo, inform
 from shared.core.archive.identity import MARKER, KnownArchive, Marker
 from shared.core.values.objects import printable
 from shared.errors import TtlError

@@ -12,7 +12,7 @@ from shared.adapters.clock import SystemClock
 from shared.cli.archive.source import ArchiveSource
 from shared.cli.input.options import CallableT, Options, context_namespace_option, duration_option
 from shared.cli.input.target import namespace_of, split_target
-from shared.cli.output.messages import inform
+from shared.cli.output.printing import inform
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.values.objects import format_instant, parse_instant, printable
 from shared.errors import AbsentDocumentError, TtlError

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.cli.deleters.in_force import InForce, NamespaceState, read_in_force, read_states
-from shared.cli.deleters.reachable_archives import check_reachable
+from shared.cli.deleters.in_force import InForce, NamespaceState, check_reachable, read_in_force, read_states
 from shared.cli.input.options import (
     CallableT,
     Options,
@@ -24,7 +23,7 @@ from shared.cli.input.options import (
     read_policy,
 )
 from shared.cli.input.target import connected
-from shared.cli.output.messages import inform
+from shared.cli.output.printing import inform
 from shared.core.archive.identity import ArchiveCluster, parse_cluster_part
 from shared.core.archive.layout import prefix_of
 from shared.core.kinds.catalogue import Catalogue

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 if TYPE_CHECKING:  # it imports the Kubernetes client
     from shared.cli.completion.cluster_values import ClusterNames
+
 
 INDEX = Path(__file__).with_name("index.json")
 """The generated file."""
@@ -139,3 +140,24 @@ _COMPLETERS: Mapping[str, Callable[[str, Mapping[str, Any]], Sequence[str]]] = {
     "context": _contexts,
     "object": _objects,
 }
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options, kinds, namespaces and objects in bash, zsh or fish.
+
+    For bash, put `eval "$(ttl-after-finished completion bash)"` into ~/.bashrc. `kubectl ttl` is completed by kubectl's
+    own completion, which finds `kubectl_complete-ttl` on the PATH.
+    """
+    root = ctx.find_root()
+    name = "kubectl-ttl" if root.info_name == "kubectl-ttl" else "ttl-after-finished"
+    variable = f"_{name.replace('-', '_').upper()}_COMPLETE"
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"expected one of {', '.join(SHELLS)}, got {shell}")
+    click.echo(kind(root.command, {}, name, variable).source())

@@ -1,21 +1,32 @@
-"""What is in force on a cluster: the installation and its policy, each `run`, stops, breakers and recreate loops."""
+"""What is in force on a cluster: the installation and its policy, each `run`, stops, breakers and recreate loops.
+
+The archives of a policy are those that a command can reach with the credentials of its environment.
+"""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
 
+from shared.adapters.clock import SystemClock
 from shared.adapters.config.settings import read_settings
+from shared.bootstrap.archives import OpenedArchives
 from shared.cli.input.options import NONE, Options, home_namespace, known_kinds, read_policy
+from shared.core.archive.identity import ArchiveCluster
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.errors import TtlError
+from shared.errors import PermanentError, TtlError
+from shared.evaluation.archive_identity import IdentifiedArchives
 from shared.evaluation.cluster_id import ClusterIdentity
 from shared.installation.installed import Installed, find_other_namespaces, read_installed
 from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
 from shared.installation.place import LEASE, RUN
-from shared.ports import Cluster
+from shared.ports import Archive, Archives, Cluster
 from shared.safeguards.archive_ids import ReadArchiveIds
 from shared.safeguards.state_schema import StateContents
 
@@ -319,3 +330,61 @@ async def _read_state(cluster: "KubernetesCluster", namespace: str) -> Namespace
     except TtlError as error:
         unled = str(error)
     return NamespaceState(namespace, contents, leader, unread or unled, unled, unread)
+
+
+@dataclass(frozen=True, slots=True)
+class ReachableArchives:
+    """Archives of which folders can be read only if the policy is a file of this machine: implements `Archives`.
+
+    Attributes:
+        opened: Opens the archives.
+        is_local: Whether the policy is a file of this machine.
+        at_end: Closes their connections.
+    """
+
+    opened: OpenedArchives
+    is_local: bool
+    at_end: AsyncExitStack
+    _to_close: dict[int, Archive] = field(default_factory=dict)
+
+    def now(self) -> datetime:
+        """See `shared.ports.Archives`."""
+        return self.opened.now()
+
+    async def find_cluster(self) -> ArchiveCluster:
+        """See `shared.ports.Archives`."""
+        return await self.opened.find_cluster()
+
+    async def open(self, name: str, destination: ArchiveDestination) -> Archive:
+        """See `shared.ports.Archives`."""
+        check_reachable(name, destination, is_local=self.is_local)
+        archive = await self.opened.open(name, destination)
+        if id(archive) not in self._to_close and (close := getattr(archive, "close", None)):  # of a webhook
+            self._to_close[id(archive)] = archive
+            self.at_end.push_async_callback(close)
+        return archive
+
+
+@asynccontextmanager
+async def opened_archives(force: InForce, *policies: PolicyInForce) -> AsyncIterator[Archives | None]:
+    """Open the archives of the first policy that has any, and close them at the end of the block; None if none has."""
+    async with AsyncExitStack() as at_end:
+        chosen = next((one for one in policies if one.policy.archives), None)
+        if chosen is None:
+            yield None
+            return
+        reachable = ReachableArchives(OpenedArchives(force.identity), chosen.is_local, at_end)
+        yield IdentifiedArchives(reachable, force.archive_ids, SystemClock().now)
+
+
+def check_reachable(name: str, destination: ArchiveDestination, *, is_local: bool) -> None:
+    """Check that a folder is one of this machine.
+
+    Raises:
+        PermanentError: It is a folder of the Pods of an installation.
+    """
+    if destination.url is not None and urlsplit(destination.url).scheme == "file" and not is_local:
+        raise PermanentError(
+            f"archive {name}: {destination.url} is a folder of the Pods of the installation, which this command cannot"
+            " read; run it in such a Pod, or set --policy FILE if this machine has that folder"
+        )

@@ -1,18 +1,21 @@
 """The text of `explain`: the decision first, then the reasons and what to do, then all facts."""
 
+import json
+import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInForce
 from shared.cli.objects.advice import ARCHIVE_REASONS, advise, advise_archive, advise_stop
 from shared.cli.objects.archive_report import archive_lines
 from shared.cli.objects.deadline_report import PAST, STOP_WORDS, describe_deadline
-from shared.cli.objects.object_report import ExplainContext, describe_reason
-from shared.cli.objects.preview import ObjectPreview
+from shared.cli.objects.object_report import ExplainContext, as_json, describe_reason
+from shared.cli.objects.preview import ObjectPreview, UnreadFact
 from shared.cli.objects.related import RelatedFacts
-from shared.cli.objects.unread_facts import UnreadFact
-from shared.cli.output.time_text import describe_instant, describe_time
-from shared.cli.output.width import wrap
+from shared.cli.output.printing import terminal_width, wrap
+from shared.cli.output.words import describe_instant, describe_time
 from shared.core.archive.gate import AWAITS_ARCHIVE
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.capacity import Counted, QuotaUsage
@@ -340,3 +343,50 @@ def _describe_grouping(by: Grouping) -> str:
     if by.by == "namespace":
         return ""
     return f", by label {by.label}" if by.label else ", by a CEL expression" if by.by == "cel" else f", by {by.by}"
+
+
+Explanation = tuple[ObjectPreview, ExplainContext | None]
+"""The decision about an object, and what was found on its cluster."""
+
+
+def print_explanations(findings: Sequence[Explanation], output: str) -> None:
+    """Print decisions with what was found on the cluster; `output` is `json` or `text`."""
+    printer = ExplanationPrinter(output)
+    printer.print(findings)
+    printer.end()
+
+
+class ExplanationPrinter:
+    """Prints decisions while they are found: the JSON of one object is an object, that of several a list.
+
+    Args:
+        output: `json` or `text`.
+    """
+
+    def __init__(self, output: str) -> None:
+        self._is_json, self._width = output == "json", terminal_width()
+        self._count, self._first = 0, ""
+
+    def print(self, findings: Sequence[Explanation]) -> None:
+        """Print some decisions, each with what was found on the cluster."""
+        for one, context in findings:
+            if self._is_json:
+                self._print_json(as_json(one.ref, one.decision, one.stop, one.related, context=context))
+            else:
+                sys.stdout.write(as_text(one, context, self._width) + "\n")  # click flushes each
+        sys.stdout.flush()
+
+    def _print_json(self, report: dict[str, Any]) -> None:
+        self._count += 1
+        if self._count == 1:  # whether it is in a list shows the second one
+            self._first = json.dumps(report, indent=2)
+            return
+        if self._count == 2:  # noqa: PLR2004 - as above
+            sys.stdout.write("[\n" + textwrap.indent(self._first, "  "))
+        sys.stdout.write(",\n" + textwrap.indent(json.dumps(report, indent=2), "  "))
+
+    def end(self) -> None:
+        """Print the end of the JSON."""
+        if self._is_json:
+            sys.stdout.write({0: "[]\n", 1: f"{self._first}\n"}.get(self._count, "\n]\n"))
+            sys.stdout.flush()

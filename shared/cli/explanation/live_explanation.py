@@ -1,27 +1,31 @@
 """`explain` of one object of a cluster: what is in force there, and what prevents the deletion."""
 
+import shlex
+from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from shared.cli.archive.gone import explain_gone
-from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
-from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard, find_stops
-from shared.cli.deleters.reachable_archives import opened_archives
-from shared.cli.explanation.explanation_printer import print_explanations
-from shared.cli.explanation.explanation_text import is_unsure
+from shared.cli.deleters.in_force import InForce, PolicyInForce, opened_archives, read_in_force
+from shared.cli.deleters.obstacles import Obstacle, ObstacleReason, find_obstacles, find_stale_guard, find_stops
+from shared.cli.explanation.explanation_text import is_unsure, print_explanations
+from shared.cli.explanation.gone_object import explain_gone, find_record
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
-from shared.cli.journal.record import find_last_refusal, find_record
 from shared.cli.objects.archive_report import if_archived
 from shared.cli.objects.deadline_report import is_stop_ahead
+from shared.cli.objects.journal import find_entries_of
 from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.preview import AbsentObjectError, find_one
+from shared.cli.output.words import describe_time, plural
 from shared.cli.usage.findings import find_usage_kind
 from shared.cli.usage.usage_report import print_usage
-from shared.core.decision.decide import Ignore
+from shared.core.deadlines.decide_stop import StopDecision
+from shared.core.decision.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.installation.guard_status import read_guard
+from shared.ports import JournalAction
 from shared.safeguards.safeguards import Safeguard
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
@@ -108,3 +112,38 @@ async def _explain_gone(
         output=output,
         deletion=await find_record(cluster, ref),
     )
+
+
+async def find_last_refusal(
+    cluster: "KubernetesCluster", found: InForce, ref: ObjectRef, *, decision: Decision | StopDecision, now: datetime
+) -> tuple[Obstacle, ...]:
+    """Find the newest refusal of exactly this object; none if the object is kept, or if the Events cannot be read.
+
+    Args:
+        cluster: The cluster.
+        found: What is in force on the cluster.
+        ref: The object.
+        decision: The decision about it.
+        now: The time by the API server's clock.
+    """
+    if isinstance(decision, Ignore):
+        return ()
+    try:
+        entries = await find_entries_of(cluster, ref, JournalAction.REFUSE)
+    except TtlError:  # its other obstacles do not depend on the Events
+        return ()
+    doctor = shlex.join(("kubectl", "ttl", "doctor", "-n", found.home, *found.flags))
+    cure = f"follow the answer; to check the rights: `{doctor}`"
+
+    def obstacles() -> Iterator[Obstacle]:
+        for one in entries.named:
+            if one.ref.uid == ref.uid:
+                message = f"{one.note.replace('refused', f'refused {describe_time(one.at, now)}', 1)} ({one.reason})"
+                yield Obstacle(ObstacleReason.REFUSED, message, cure, since=one.at)
+                return
+        if entries.counted:
+            count = plural(entries.count, f"refusal of kind {ref.kind}", f"refusals of kind {ref.kind}")
+            message = f"it may be among {count} in its namespace that Events only count"
+            yield Obstacle(ObstacleReason.REFUSED, message, cure, since=entries.counted[0].at)
+
+    return tuple(obstacles())

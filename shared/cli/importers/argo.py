@@ -9,13 +9,14 @@ from datetime import timedelta
 from typing import Any
 
 from shared.cli.importers.imported import (
+    ClusterReads,
     Imported,
     ImportedConfigError,
     Source,
     expect_count,
     expect_mapping,
+    parse_embedded,
 )
-from shared.cli.importers.sources import ClusterReads, parse_embedded
 from shared.core.ttl.durations import format_duration, parse_duration, parse_go_duration
 from shared.core.values.objects import quote
 

@@ -9,12 +9,11 @@ import yaml
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.yaml_file import FileError
-from shared.cli.importers.imported import Imported, Source
-from shared.cli.importers.sources import read_cluster, read_files
+from shared.cli.importers.imported import Imported, Source, read_cluster, read_files
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option, known_kinds
 from shared.cli.input.target import connected
-from shared.cli.output.messages import inform, warn
+from shared.cli.output.printing import inform, warn
 from shared.core.values.objects import printable
 from shared.errors import TtlError
 

@@ -5,9 +5,7 @@ Source: TwiN/k8s-ttl-controller README.md, main.go.
 
 from collections.abc import Sequence
 
-from shared.cli.importers.annotated import import_annotated
-from shared.cli.importers.imported import FROM_CREATION, Imported, Source
-from shared.cli.importers.sources import ClusterReads
+from shared.cli.importers.imported import FROM_CREATION, ClusterReads, Imported, Source, import_annotated
 from shared.core.ttl.durations import format_duration, parse_duration
 from shared.core.values.objects import list_mappings, quote
 

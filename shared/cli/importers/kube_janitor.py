@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.cli.importers.annotated import import_annotated, note_absolute
 from shared.cli.importers.imported import (
     FROM_CREATION,
+    ClusterReads,
     Imported,
     ImportedConfigError,
     Source,
@@ -21,8 +21,10 @@ from shared.cli.importers.imported import (
     expect_list,
     expect_mappings,
     expect_text,
+    import_annotated,
+    note_absolute,
+    parse_embedded,
 )
-from shared.cli.importers.sources import ClusterReads, parse_embedded
 from shared.core.ttl.durations import format_duration, parse_duration
 from shared.core.values.objects import get_text, list_mappings, quote
 

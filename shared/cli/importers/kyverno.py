@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from shared.cli.importers.annotated import import_annotated, note_absolute
 from shared.cli.importers.imported import (
+    ClusterReads,
     Imported,
     ImportedConfigError,
     Source,
@@ -21,8 +21,9 @@ from shared.cli.importers.imported import (
     expect_mapping,
     expect_mappings,
     expect_text,
+    import_annotated,
+    note_absolute,
 )
-from shared.cli.importers.sources import ClusterReads
 from shared.core.policy.conditions import VARIABLES
 from shared.core.ttl.durations import format_duration, parse_duration, parse_go_duration
 from shared.core.values.expressions import ExpressionError, compile_expression

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from shared.cli.importers.imported import (
+    ClusterReads,
     Imported,
     ImportedConfigError,
     Source,
@@ -17,8 +18,8 @@ from shared.cli.importers.imported import (
     expect_mapping,
     expect_mappings,
     expect_text,
+    parse_embedded,
 )
-from shared.cli.importers.sources import ClusterReads, parse_embedded
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import get_text, quote
 

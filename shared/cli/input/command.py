@@ -14,7 +14,7 @@ import click
 
 from shared.adapters.config.settings import SettingsError
 from shared.cli.input.options import Options
-from shared.cli.output.messages import wrapped
+from shared.cli.output.printing import wrapped
 from shared.errors import TtlError
 
 EXIT_CODES = {

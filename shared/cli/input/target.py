@@ -11,7 +11,7 @@ from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.watch_lines import Memory
 from shared.cli.input.options import Options, known_kinds, split_kinds
-from shared.cli.output.messages import inform
+from shared.cli.output.printing import inform
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef, printable

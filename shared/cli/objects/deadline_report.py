@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from shared.cli.output.time_text import describe_instant, instant_as_json
+from shared.cli.output.words import describe_instant, instant_as_json
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decision.decide import Ignore, Reason, Wait, find_fate
 from shared.core.decision.facts import DeadlineFacts, Facts

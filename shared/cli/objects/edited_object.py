@@ -5,13 +5,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
+from shared.cli.deleters.in_force import InForce, PolicyInForce, opened_archives, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles
-from shared.cli.deleters.reachable_archives import opened_archives
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.object_report import describe_fate, is_ahead
-from shared.cli.output.width import echo
+from shared.cli.output.printing import echo
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Decision
 from shared.core.kinds.rule import KindRule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shared.cli.objects.archive_report import archive_as_json
 from shared.cli.objects.deadline_report import deadline_as_json
 from shared.cli.objects.related import RelatedFacts
-from shared.cli.output.time_text import describe_time, instant_as_json
+from shared.cli.output.words import describe_time, instant_as_json
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_fate
 from shared.core.values.objects import ObjectRef, format_instant

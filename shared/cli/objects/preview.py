@@ -1,24 +1,23 @@
-"""Decide about objects without deleting them, for `plan` and `explain`.
+"""Decide about objects without deleting them, for `plan` and `explain`, and find the facts that could not be read.
 
 The archives are asked about the objects of a page concurrently: one by one, `plan` of a fleet would take minutes.
 """
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.cli.objects.archive_report import is_archived_first
-from shared.cli.objects.own_deletion import with_own_deletion
+from shared.cli.objects.archive_report import is_archived_first, with_own_deletion
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
-from shared.cli.objects.unread_facts import UnreadFact, find_unread
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Decision, Reason
-from shared.core.decision.facts import Context
+from shared.core.decision.facts import Context, Fact
 from shared.core.decision.finish import finish_of
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.catalogue import Catalogue
@@ -29,6 +28,7 @@ from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.errors import PermanentError, TtlError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.batch import BatchEvaluator, BatchResult
+from shared.evaluation.decision_loop import find_lacking
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners
@@ -40,6 +40,19 @@ LOOKUPS_MAX = 64
 """Objects about which an archive is asked concurrently."""
 
 _Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFact:
+    """A fact about an object that counts, and was not read.
+
+    Attributes:
+        what: The fact.
+        right: The right that is missing.
+    """
+
+    what: str
+    right: str
 
 
 class AbsentObjectError(TtlError):
@@ -304,3 +317,42 @@ class ArchiveLookups:
 
 def _key(obj: Any, policy: Policy) -> _Key:
     return get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion"), policy.digest
+
+
+def find_unread(
+    decision: Decision, stop: StopDecision | None, rule: KindRule, owner: ObjectRef | None
+) -> Iterator[UnreadFact]:
+    """Find the facts that were not read, and without which the decisions about an object are not certain.
+
+    Args:
+        decision: The decision about its TTL.
+        stop: The decision about its deadline; None if its kind has no rule.
+        rule: The rule of its kind.
+        owner: Its controller owner; None if it has none.
+    """
+    lacking = {*find_lacking(decision), *(find_lacking(stop) if stop else ())}
+    if Fact.NAMESPACE in lacking:
+        yield UnreadFact("its namespace", "`get` on namespaces")
+    if Fact.INHERITED in lacking:
+        yield UnreadFact("the object from which it inherits its TTL", "`get` on the kind of that object")
+    if Fact.OWNER in lacking and owner is not None:
+        of_group = f" of {owner.group}" if owner.group else ""
+        yield UnreadFact("the state of its owner", f"`get` on {owner.kind}{of_group}")
+    if Fact.RANK in lacking:
+        yield UnreadFact("its rank for keepLast", f"`list` on {rule.name}")
+    if Fact.PLACE in lacking:
+        yield UnreadFact("its place for maxCount", f"`list` on {rule.name}")
+    if Fact.QUOTAS in lacking:
+        yield UnreadFact("the quotas of its namespace", f"`list` on resourcequotas and {rule.name}")
+
+
+def describe_unread(objects: Sequence[BatchResult]) -> Iterator[str]:
+    """Say for each unread fact how many objects need it under the last policy, and which right is missing."""
+    found = Counter(
+        fact for one in objects for fact in find_unread(one.decisions[-1], one.stops[-1], one.rule, one.owner)
+    )
+    for fact, count in found.items():
+        yield (
+            f"unknown whether {count} {'object is' if count == 1 else 'objects are'} deleted or stopped, and when: "
+            f"{fact.what} could not be read; the right {fact.right} is missing"
+        )

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.cli.objects.advice import commands_for
-from shared.cli.objects.own_deletion import describe_own_deletion
+from shared.cli.objects.archive_report import describe_own_deletion
 from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN
 from shared.core.decision.case import OWNER_REASONS
 from shared.core.decision.cleaners import find_cleaners, find_finalizers

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.cli.output.width import shorten, terminal_width
+from shared.cli.output.printing import shorten, terminal_width
 
 WIDE = 1_000
 """The width of a table that is not printed on a terminal: no cell is longer."""

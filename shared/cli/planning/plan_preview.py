@@ -8,7 +8,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.input.options import split_kinds
 from shared.cli.input.target import find_kinds
 from shared.cli.objects.preview import Preview, find_all
-from shared.cli.output.messages import counted, warn
+from shared.cli.output.printing import counted, warn
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shared.adapters.kubernetes.state_configmap import ConfigMapState
-from shared.cli.deleters.brakes import find_user
+from shared.cli.brake import find_user
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected
-from shared.cli.output.messages import inform, warn
+from shared.cli.output.printing import echo, inform, warn
 from shared.cli.output.tables import make_table, output_console
-from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
 from shared.cli.usage.usage_report import describe_never_used, usage_as_json
 from shared.core.policy.policy import Policy

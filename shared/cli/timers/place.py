@@ -14,7 +14,7 @@ from shared.adapters.config.settings import Settings, read_settings, state_folde
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.bootstrap.timer_engine import DEFAULT_ADDRESS
 from shared.cli.input.options import named_by_option
-from shared.cli.output.messages import inform
+from shared.cli.output.printing import inform
 from shared.core.values.objects import printable
 from shared.errors import TtlError
 from shared.ports import EVERY_TIMER, PendingTimers, TimerFilter, TimerPage

@@ -6,6 +6,7 @@ some requests are handled at once: of all users together, and of each user.
 
 import asyncio
 import base64
+import ipaddress
 import json
 import re
 from collections import Counter
@@ -23,12 +24,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.adapters.kubernetes.reviews import Reviews
 from shared.cli.input.options import home_namespace, namespace_name
 from shared.cli.ui.cluster_view import CachedView, ClusterView
-from shared.cli.ui.front_door import FrontDoor
 from shared.cli.ui.overview import overview
 from shared.cli.ui.shown import PLACES_CHECKED_MAX, Asked, FindGrant, ShownView, UserGrants, show_view
 from shared.errors import TryLaterError, TtlError
@@ -53,6 +53,40 @@ token or rights runs. If the client sent a second request on that connection, th
 REQUESTS_OF_USER_MAX = 8
 """Requests of one user that are handled at once, so that one user cannot block all others. Each ServiceAccount is a
 user, so a user who may create eight of them can still block all."""
+
+
+class FrontDoor:
+    """Allows only GET and HEAD, and adds security headers to every answer.
+
+    Args:
+        app: The application behind.
+        policy: The Content-Security-Policy.
+        loopback_only: Whether the Host header must name this machine.
+    """
+
+    def __init__(self, app: ASGIApp, *, policy: str, loopback_only: bool) -> None:
+        self._app, self._loopback_only = app, loopback_only
+        fixed = {**_FIXED, "Content-Security-Policy": policy}
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in fixed.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+            await send(message)
+
+        if scope["method"] not in ("GET", "HEAD"):
+            what = "this server is read-only: expected GET"
+            await _answer(send_with_headers, HTTPStatus.METHOD_NOT_ALLOWED, what, (b"allow", b"GET, HEAD"))
+        elif self._loopback_only and not _names_loopback(scope):
+            what = "the Host header does not name this machine: open the page as localhost or 127.0.0.1"
+            await _answer(send_with_headers, HTTPStatus.MISDIRECTED_REQUEST, what)
+        else:
+            await self._app(scope, receive, send_with_headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,3 +326,36 @@ class RequestPlaces:
             self._users[user] -= 1
             if not self._users[user]:
                 del self._users[user]
+
+
+_FIXED = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def _names_loopback(scope: Scope) -> bool:
+    hosts = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
+    if len(hosts) != 1:
+        return False
+    host = hosts[0]
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return is_loopback(name)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address leads to this machine, whatever any DNS server answers."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _answer(send: Send, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps({"error": message}).encode()
+    about = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": about})
+    await send({"type": "http.response.body", "body": body})

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,16 +11,19 @@ from datetime import datetime, timedelta
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.state_configmap import ConfigMapState
-from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
-from shared.cli.deleters.reachable_archives import opened_archives
+from shared.cli.deleters.in_force import InForce, PolicyInForce, opened_archives, read_in_force
 from shared.cli.input.options import Options
-from shared.cli.journal.events import FoundEntries, find_entries
-from shared.cli.objects.preview import Preview
-from shared.cli.objects.unread_facts import describe_unread
+from shared.cli.objects.journal import FoundEntries, find_entries
+from shared.cli.objects.preview import Preview, describe_unread
+from shared.cli.planning.due_rows import By, DueRow, Pile, count_piles, count_rows
 from shared.cli.planning.plan_preview import NamedKinds, preview_kinds
-from shared.cli.ui.groups import ObjectGroup, group_objects
+from shared.cli.planning.plan_view import forecast
+from shared.core.decision.decide import Ignore, find_fate
+from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
+from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
+from shared.evaluation.batch import BatchResult
 from shared.installation.inventory import path_of, read_list
 from shared.installation.sweeps import ABOUT_INSTALLATION, LastSweep, find_last_sweep
 from shared.safeguards.deletion_counts import DeletionCounts
@@ -32,6 +36,44 @@ DELETIONS_KEPT_MAX = 100
 
 
 _LAST_SWEEP, _POLICY = "last sweep", "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class KindPlace:
+    """A kind in a namespace: the unit for which the API server grants `list`.
+
+    Attributes:
+        group: The API group of the kind.
+        plural: The resource name of the kind.
+        namespace: The namespace; empty if the kind is cluster-scoped.
+    """
+
+    group: str
+    plural: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectGroup:
+    """The objects of one kind in one namespace.
+
+    Attributes:
+        rule: The kind rule.
+        place: The kind and the namespace.
+        row: The counts by term.
+        windows: How many objects are due now, in each window of the forecast, and later.
+        pile: The finished objects; None if there are none.
+        kept: How many objects are kept, by reason.
+        examples: The first objects of each reason.
+    """
+
+    rule: KindRule
+    place: KindPlace
+    row: DueRow
+    windows: Sequence[int]
+    pile: Pile | None
+    kept: Mapping[str, int]
+    examples: Mapping[str, Sequence[ObjectRef]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +280,35 @@ def _ignore_error(task: asyncio.Task[ClusterView]) -> None:
     """Mark the error of a read as seen: each reader that waits gets it, and maybe no reader waits."""
     if not task.cancelled():
         task.exception()
+
+
+STEP_HOURS = 1
+"""The hours of a window of the forecast."""
+
+EXAMPLES_MAX = 3
+"""Objects that are named for each reason."""
+
+
+def group_objects(objects: Iterable[BatchResult]) -> list[ObjectGroup]:
+    """Count the objects of each kind and namespace."""
+    members: defaultdict[tuple[str, str], list[BatchResult]] = defaultdict(list)
+    for one in objects:
+        members[one.rule.name, one.ref.namespace].append(one)
+    return [_group(found) for found in members.values()]
+
+
+def _group(members: Sequence[BatchResult]) -> ObjectGroup:
+    rule, namespace = members[0].rule, members[0].ref.namespace
+    kept, examples = Counter[str](), defaultdict[str, list[ObjectRef]](list)
+    for one in members:
+        fate = find_fate(one.decisions[0])
+        if isinstance(fate, Ignore):
+            reason = str(fate.reason)
+            kept[reason] += 1
+            if len(examples[reason]) < EXAMPLES_MAX:
+                examples[reason].append(one.ref)
+    (row,) = count_rows(members, By.KIND)
+    piles = count_piles(members, By.KIND)
+    windows = [bar.count for bar in forecast(members, STEP_HOURS)]
+    place = KindPlace(rule.group, rule.plural, namespace)
+    return ObjectGroup(rule, place, row, windows, piles[0] if piles else None, kept, examples)

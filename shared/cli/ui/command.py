@@ -19,12 +19,11 @@ from shared.cli.input.options import (
     policy_in_force_option,
 )
 from shared.cli.input.target import connected
-from shared.cli.output.messages import inform
-from shared.cli.ui.certificate import CERT_OPTION, KEY_OPTION, ServerCertificate
+from shared.cli.output.printing import inform
+from shared.cli.ui.app import is_loopback
 from shared.cli.ui.cluster_view import read_cluster_view
-from shared.cli.ui.front_door import is_loopback
 from shared.cli.ui.overview import overview
-from shared.cli.ui.serving import serve_page
+from shared.cli.ui.serving import CERT_OPTION, KEY_OPTION, ServerCertificate, serve_page
 from shared.cli.ui.shown import Asked, show_view
 
 UI_REFRESH_SECONDS_MIN = 5.0

@@ -11,14 +11,13 @@ from typing import Any
 
 from shared.adapters.kubernetes.journal_reading import JournalEvent
 from shared.cli.deleters.obstacles import find_stops
-from shared.cli.journal.entry_text import WORDS as JOURNAL_WORDS
-from shared.cli.journal.entry_text import source_of, why
+from shared.cli.objects.journal import WORDS as JOURNAL_WORDS
+from shared.cli.objects.journal import source_of, why
 from shared.cli.objects.object_report import WORDS
-from shared.cli.output.time_text import instant_as_json
+from shared.cli.output.words import instant_as_json
 from shared.cli.planning.due_rows import NAMELESS
 from shared.cli.policies.comparison import Term
-from shared.cli.ui.cluster_view import HIDDEN, ClusterView, UnreadPart
-from shared.cli.ui.groups import EXAMPLES_MAX, STEP_HOURS, ObjectGroup
+from shared.cli.ui.cluster_view import EXAMPLES_MAX, HIDDEN, STEP_HOURS, ClusterView, ObjectGroup, UnreadPart
 from shared.cli.ui.shown import ShownView
 from shared.core.decision.forecast import FORECAST_HOURS
 from shared.core.decision.reasons import Reason

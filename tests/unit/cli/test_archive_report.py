@@ -10,9 +10,13 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.objects.archive_report import archive_as_json, archive_lines
-from shared.cli.objects.own_deletion import describe_own_deletion, find_unarchived_deletions
-from shared.cli.planning.plan_warnings import describe_unarchived
+from shared.cli.objects.archive_report import (
+    archive_as_json,
+    archive_lines,
+    describe_own_deletion,
+    find_unarchived_deletions,
+)
+from shared.cli.plan import describe_unarchived
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Ignore

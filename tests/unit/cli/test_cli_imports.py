@@ -9,10 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from shared.cli.archive.group import archive
-from shared.cli.input.lazy_group import LazyGroup
-from shared.cli.main import main
-from shared.cli.timers.group import timers
+from shared.cli.main import LazyGroup, archive, main, timers
 from tests.builders import ROOT
 
 JOB = """

@@ -15,7 +15,7 @@ import pytest
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.cli.input.command import run_in_loop
-from shared.cli.output.messages import warn
+from shared.cli.output.printing import warn
 from shared.core.decision.decide import Reason
 from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectDeleted
@@ -66,9 +66,9 @@ def test_warnings_of_a_command_are_json_if_the_log_is(monkeypatch, capsys):
     assert [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()] == ["one", "two"]
 
 
-def test_only_messages_writes_to_standard_error():
+def test_only_printing_writes_to_standard_error():
     modules = [module for module in (ROOT / "shared/cli").rglob("*.py") if "err=True" in module.read_text()]
-    assert [module.name for module in modules] == ["messages.py"]
+    assert [module.name for module in modules] == ["printing.py"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli.output.messages import COUNT_STEP, show_count
+from shared.cli.output.printing import COUNT_STEP, show_count
 from shared.errors import TtlError
 from tests.builders import COMMAND
 
@@ -85,7 +85,7 @@ def test_standard_error_that_is_full_changes_no_exit_code(words):
 
 def test_warning_is_lost_if_standard_error_cannot_be_written():
     said = (
-        "from shared.cli.output.messages import warn; from shared.cli.output.streams import prepare_errors\n"
+        "from shared.cli.output.printing import warn; from shared.cli.output.streams import prepare_errors\n"
         "prepare_errors(); warn('lost'); print('result')"
     )
     for program in ("exec 2>/dev/full", "exec 2>&-"):

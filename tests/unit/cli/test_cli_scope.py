@@ -50,7 +50,7 @@ def test_every_command_is_checked():
 def test_package_of_the_commands_directly_holds_nothing_else():
     modules = {path.stem for path in Path(shared.cli.__file__).parent.glob("*.py")}
     commands = {place.module.partition(":")[0] for place in COMMANDS.values()}
-    assert modules - commands == {"__init__", "main", "manifests"}  # `manifests` is a command of `kinds`
+    assert modules - commands == {"__init__"}
 
 
 def test_empty_value_of_each_option_is_rejected():

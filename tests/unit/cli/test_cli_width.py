@@ -23,7 +23,7 @@ from shared.cli.doctor import wrap_finding
 from shared.cli.kind_rules.rule_text import summarize_finished
 from shared.cli.main import main
 from shared.cli.objects.preview import find_all
-from shared.cli.output.width import echo, shorten, terminal_width, wrap, wrap_command
+from shared.cli.output.printing import echo, shorten, terminal_width, wrap, wrap_command
 from shared.cli.plan import _print_comparison
 from shared.cli.planning.plan_view import print_plan
 from shared.core.kinds.catalogue import Catalogue

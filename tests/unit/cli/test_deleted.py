@@ -12,13 +12,11 @@ from click.testing import CliRunner
 
 from shared.adapters.kubernetes.journal_events import Sum, event_of, event_of_sum, key_of
 from shared.adapters.kubernetes.requests import Answer
-from shared.cli.archive.gone import explain_gone
 from shared.cli.deleted import describe_past
 from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.journal.entry_text import entry_as_json
-from shared.cli.journal.events import find_entries, find_entries_of
-from shared.cli.journal.record import DeletionRecord, find_record
+from shared.cli.explanation.gone_object import DeletionRecord, explain_gone, find_record
 from shared.cli.main import main
+from shared.cli.objects.journal import entry_as_json, find_entries, find_entries_of
 from shared.cli.objects.preview import AbsentObjectError
 from shared.core.policy.policy import NO_POLICY
 from shared.core.values.objects import format_instant

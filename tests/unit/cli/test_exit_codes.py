@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from shared.cli.input.command import EXIT_CODES
-from shared.cli.input.lazy_group import LazyGroup
-from shared.cli.main import main
+from shared.cli.main import LazyGroup, main
 from tests.builders import COMMAND, ROOT
 from tests.unit.cli.timers.test_timers_commands import create, timer
 

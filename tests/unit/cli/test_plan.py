@@ -12,8 +12,14 @@ from rich.console import Console
 from shared.cli.objects.preview import find_all
 from shared.cli.planning.plan_view import print_plan
 from shared.cli.policies.comparison import Comparison, Count, Term
-from shared.cli.policies.comparison_output import as_document, show
-from shared.cli.policies.policy_warnings import check_limit, describe_breaker, describe_budgets, find_unused
+from shared.cli.policies.comparison_output import (
+    as_document,
+    check_limit,
+    describe_breaker,
+    describe_budgets,
+    find_unused,
+    show,
+)
 from shared.core.decision.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy

@@ -8,8 +8,7 @@ from rich.console import Console
 
 from shared.cli.objects.archive_report import if_archived
 from shared.cli.policies.comparison import Comparison, Count, Term
-from shared.cli.policies.comparison_output import show
-from shared.cli.policies.policy_warnings import check_limit
+from shared.cli.policies.comparison_output import check_limit, show
 from shared.core.archive.archiving import Archiving
 from shared.core.decision.decide import Facts, Ignore, Reason, Wait
 from shared.core.decision.finish import Finish

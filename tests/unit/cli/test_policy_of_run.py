@@ -11,8 +11,8 @@ import pytest
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes import connect as connecting
 from shared.cli.deleters.in_force import NamespaceState
-from shared.cli.deleters.policy_of_run import find_named_policy, read_policy_of_run
 from shared.cli.input.options import Options
+from shared.cli.run import find_named_policy, read_policy_of_run
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import NO_POLICY
 from shared.errors import ForbiddenError, PermanentError, TtlError

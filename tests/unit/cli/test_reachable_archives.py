@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.cli.deleters import reachable_archives
+from shared.cli.deleters import in_force
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.core.archive.copies import copy_of
 from shared.core.policy.policy import Policy
@@ -32,7 +32,7 @@ async def test_connections_to_a_webhook_are_closed_at_the_end_of_a_command():
     archives = {"main": {"webhook": "http://127.0.0.1:9/"}}
     chosen = PolicyInForce(Policy.model_validate({"archives": archives}), name="policy.yaml", is_local=True)
     key = copy_of(job(complete=ago(60)), JOB, cluster=CLUSTER, secrets=False).key
-    async with reachable_archives.opened_archives(FORCE, chosen) as found:
+    async with in_force.opened_archives(FORCE, chosen) as found:
         opened: Any = found
         for _ in range(2):
             archive = await opened.open("main", chosen.policy.archives["main"])
@@ -45,5 +45,5 @@ async def test_connections_to_a_webhook_are_closed_at_the_end_of_a_command():
 
 
 async def test_policy_without_archives_opens_none():
-    async with reachable_archives.opened_archives(FORCE, PolicyInForce(Policy())) as opened:
+    async with in_force.opened_archives(FORCE, PolicyInForce(Policy())) as opened:
         assert opened is None

@@ -5,9 +5,8 @@ import pytest
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.explanation.explanation_text import as_text, is_unsure
 from shared.cli.objects.object_report import ExplainContext
-from shared.cli.objects.preview import ObjectPreview
+from shared.cli.objects.preview import ObjectPreview, describe_unread
 from shared.cli.objects.related import Owner, find_related
-from shared.cli.objects.unread_facts import describe_unread
 from shared.core.deadlines.decide_stop import decide_stop
 from shared.core.decision.decide import Context, Reason, decide
 from shared.core.decision.namespaces import namespace_of, plain_namespace

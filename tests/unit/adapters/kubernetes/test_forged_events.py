@@ -8,7 +8,7 @@ import pytest
 
 from shared.adapters.kubernetes.journal_events import COUNTED, RECORD, Sum, event_of, event_of_sum, key_of
 from shared.adapters.kubernetes.journal_reading import COUNT_MAX, DATA_CHARACTERS_MAX, EVENT_AHEAD_MAX, parse_event
-from shared.cli.journal.entry_text import entry_as_json
+from shared.cli.objects.journal import entry_as_json
 from shared.cli.ui.overview import deletions_as_json
 from shared.core.values.objects import format_instant
 from tests.builders import NOW, not_none

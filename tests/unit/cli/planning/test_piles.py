@@ -6,8 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shared.cli.planning.due_rows import By
-from shared.cli.planning.piles import count_piles, pile_table, piles_as_json
+from shared.cli.planning.due_rows import By, count_piles, pile_table, piles_as_json
 from tests.unit.cli.planning.test_plan_view import objects  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.anyio

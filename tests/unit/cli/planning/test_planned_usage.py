@@ -4,7 +4,7 @@ import pytest
 
 from shared.cli.planning.planned_usage import PlannedUsage
 from shared.cli.policies.comparison import Comparison
-from shared.cli.policies.policy_warnings import check_limit
+from shared.cli.policies.comparison_output import check_limit
 from shared.cli.usage.findings import UsageFinding
 from shared.core.policy.policy import NO_POLICY
 from shared.core.usage.decide_unused import UnusedContext, decide_unused

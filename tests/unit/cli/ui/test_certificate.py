@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from shared.cli.ui import serving
-from shared.cli.ui.certificate import ServerCertificate
-from shared.cli.ui.front_door import FrontDoor
-from shared.cli.ui.serving import serve_app
+from shared.cli.ui.app import FrontDoor
+from shared.cli.ui.serving import ServerCertificate, serve_app
 from shared.errors import TtlError
 from tests.certificates import write_certificate
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from shared.adapters.kubernetes.journal_events import event_of
-from shared.cli.journal.events import FoundEntries
-from shared.cli.ui.cluster_view import UnreadPart
-from shared.cli.ui.groups import KindPlace
+from shared.cli.objects.journal import FoundEntries
+from shared.cli.ui.cluster_view import KindPlace, UnreadPart
 from shared.cli.ui.overview import ROWS_MAX, overview
 from shared.cli.ui.shown import Asked, Grant, show_view
 from tests.builders import ago, job

@@ -1,9 +1,14 @@
-"""Instants as the commands print them."""
+"""Counts and instants as the commands print them."""
 
 from datetime import datetime, timedelta
 
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import format_instant
+
+
+def plural(count: int, one: str, several: str = "") -> str:
+    """`1 child`, `2 children`."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def describe_time(instant: datetime, now: datetime) -> str:

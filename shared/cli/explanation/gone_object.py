@@ -5,27 +5,107 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shared.adapters.clock import SystemClock
+from shared.adapters.kubernetes.journal_reading import JournalEvent
 from shared.cli.archive.documents import count_logs, describe_log_problems, read_chosen
 from shared.cli.archive.source import find_own, open_destination
-from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.deleters.reachable_archives import check_reachable
-from shared.cli.journal.record import NO_RECORD, DeletionRecord
-from shared.cli.output.messages import warn
-from shared.cli.output.plural import plural
-from shared.cli.output.time_text import describe_instant, instant_as_json
-from shared.cli.output.width import wrap_labelled
+from shared.cli.deleters.in_force import PolicyInForce, check_reachable
+from shared.cli.objects.journal import WORDS, describe_counted, describe_deleted, entry_as_json, find_entries_of
+from shared.cli.output.printing import warn, wrap_labelled
+from shared.cli.output.words import describe_instant, instant_as_json, plural
 from shared.core.archive.document import Document
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.values.objects import ObjectRef, get_text, printable
 from shared.errors import TtlError
 from shared.evaluation.cluster_id import ClusterIdentity
+from shared.ports import JournalAction
 from shared.usecases.archives.search import ArchiveSelection, Chosen, Wanted, choose, find_versions
+
+if TYPE_CHECKING:  # the client takes half a second to load
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRecord:
+    """What the Events show about the deletion of an object.
+
+    Attributes:
+        newest: The newest deletion of an object of this name; None if no Event shows one.
+        others: How many older ones there are.
+        counted: How many deletions of its kind in its namespace have no name.
+        kind: Its kind.
+        problem: Why the Events could not be read; empty if they could.
+    """
+
+    newest: JournalEvent | None = None
+    others: int = 0
+    counted: int = 0
+    kind: str = ""
+    problem: str = ""
+
+    def describe_absence(self) -> str:
+        """Return, for an error message, what is known without an Event about the object."""
+        if self.problem:
+            return f"; its Events could not be read: {self.problem}"
+        if self.counted:
+            return f"; {describe_counted(self.counted, self.kind)}: run `kubectl ttl deleted`"
+        return f"; no Event says that it was deleted: {WORDS[JournalAction.DELETE].unknown}" if self.kind else ""
+
+    def lines(self, now: datetime) -> Iterator[tuple[str, str]]:
+        """Yield the lines of `explain`, with their labels."""
+        if self.newest is not None:
+            yield "deleted", describe_deleted(self.newest, now)
+        if self.others:
+            yield "deleted", f"`kubectl ttl deleted` has {plural(self.others, 'older deletion')} of this name"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the field for `explain -o json`; none without an Event."""
+        return {"deletion": entry_as_json(self.newest)} if self.newest else {}
+
+    def echo(self, output: str) -> None:
+        """Print an object of which only the journal knows."""
+        if self.newest is None:
+            return
+        if output == "text":
+            lines = [("decision", "gone: it does not exist any more"), *self.lines(SystemClock().now())]
+            lines.append(("uid", self.newest.ref.uid))
+            click.echo("\n".join((printable(str(self.newest.ref)), *wrap_labelled(lines))))
+            return
+        ref, data = self.newest.ref, self.newest.data
+        found = {
+            "apiVersion": ref.api_version,
+            "kind": ref.kind,
+            "namespace": ref.namespace or None,
+            "name": ref.name,
+            "finished": True if data.get("finishedAt") else None,
+            "finishedAt": data.get("finishedAt"),
+            "outcome": data.get("outcome"),
+            "ttlFrom": data.get("ttlFrom") or None,
+            "dueAt": data.get("dueAt"),
+            "decision": "gone",
+            "reason": "deleted",
+            "deletedAt": instant_as_json(self.newest.at),
+        }
+        click.echo(json.dumps(found | self.as_json(), indent=2))
+
+
+NO_RECORD = DeletionRecord()
+"""What is known if the journal is not asked."""
+
+
+async def find_record(cluster: "KubernetesCluster", ref: ObjectRef) -> DeletionRecord:
+    """Find what the journal knows about the deletion of an object; its uid is ignored."""
+    try:
+        found = await find_entries_of(cluster, ref)
+    except TtlError as error:
+        return DeletionRecord(kind=ref.kind, problem=str(error))
+    newest = found.named[0] if found.named else None
+    return DeletionRecord(newest, max(len(found.named) - 1, 0), found.count, ref.kind)
 
 
 @dataclass(frozen=True, slots=True)

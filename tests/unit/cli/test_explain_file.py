@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from shared.cli.explanation import offline_stream
-from shared.cli.explanation.explanation_printer import ExplanationPrinter
-from shared.cli.explanation.offline_stream import OfflineStream, find_namespaces, find_offline, read_namespaces
+from shared.cli import explain
+from shared.cli.explain import OfflineStream, find_namespaces, find_offline, read_namespaces
+from shared.cli.explanation.explanation_text import ExplanationPrinter
 from shared.cli.objects.object_report import as_json
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import COMMAND, NOW, ago, namespace
@@ -44,12 +44,12 @@ async def test_chunks_lead_to_the_decisions_of_the_whole_file(name, policy, monk
     documents = FILES[name]
     whole = await find_offline(documents, kinds=KINDS, now=NOW, policy=POLICIES[policy])
     for size in (1, 2, 3):
-        monkeypatch.setattr(offline_stream, "CHUNK", size)
+        monkeypatch.setattr(explain, "CHUNK", size)
         assert await stream(documents, POLICIES[policy]) == whole
 
 
 async def test_first_chunk_is_decided_before_the_second_is_read(monkeypatch):
-    monkeypatch.setattr(offline_stream, "CHUNK", 2)
+    monkeypatch.setattr(explain, "CHUNK", 2)
     documents = iter(JOBS)
     found = await anext(OfflineStream(KINDS, NOW).find(documents))
     assert (len(found), len(list(documents))) == (2, len(JOBS) - 2)

@@ -1,1 +1,0 @@
-"""What the commands read from the journal."""
