@@ -6,8 +6,8 @@ from typing import Any
 
 from shared.core.values.objects import ObjectRef
 from shared.devserver.apiserver.deletion import DeleteOptions
+from shared.devserver.apiserver.listing import Change
 from shared.devserver.apiserver.resources import RESOURCE_QUOTAS, Resource
-from shared.devserver.apiserver.table import Change
 from shared.messages import Timer
 from shared.usecases.handler import DECISIONS_MAX
 from tests.fakes import FakeTelemetry

@@ -3,8 +3,8 @@
 import random
 from typing import Any
 
+from shared.devserver.apiserver.listing import Change
 from shared.devserver.apiserver.resources import RESOURCE_QUOTAS
-from shared.devserver.apiserver.table import Change
 from shared.devserver.apiserver.writes import WriteOptions
 from tests.simulation.users import NAMESPACES, RESOURCES
 

@@ -7,8 +7,8 @@ from shared.adapters.events.cloudevents import TICK, Event, event_of
 from shared.adapters.events.inputs import with_proof
 from shared.core.decision.decide import Context, Ignore, Reason, decide
 from shared.core.decision.namespaces import plain_namespace
+from shared.devserver.apiserver.listing import Change
 from shared.devserver.apiserver.resources import Resource
-from shared.devserver.apiserver.table import Change
 from shared.messages import SweepStep
 
 _VERBS = {"ADDED": "add", "MODIFIED": "update"}

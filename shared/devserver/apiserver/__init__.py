@@ -14,9 +14,9 @@ its behaviour with a real kube-apiserver. Not implemented:
 from shared.devserver.apiserver.app import EmbeddedApiServer, Intercept, serve, write_kubeconfig
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.errors import StatusError
+from shared.devserver.apiserver.listing import Change
 from shared.devserver.apiserver.resources import Object, Registry, Resource
 from shared.devserver.apiserver.store import ListPage, Query, Store, WriteOptions
-from shared.devserver.apiserver.table import Change
 
 __all__ = [
     "Change",

@@ -16,8 +16,8 @@ from shared.devserver.apiserver.resources import NAMESPACES, Object, Resource
 from shared.devserver.apiserver.writes import WriteOptions, merge_patch
 
 if TYPE_CHECKING:
+    from shared.devserver.apiserver.listing import Change, Key
     from shared.devserver.apiserver.store import Store
-    from shared.devserver.apiserver.table import Change, Key
 
 
 FOREGROUND = "foregroundDeletion"

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from shared.devserver.apiserver.deletion import DeleteOptions, GarbageCollector, success
 from shared.devserver.apiserver.errors import already_exists, bad_request, expired, invalid, not_found
-from shared.devserver.apiserver.listing import ListPage, Query, list_page
+from shared.devserver.apiserver.listing import Change, Key, ListPage, Query, Table, list_page
 from shared.devserver.apiserver.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
@@ -24,7 +24,6 @@ from shared.devserver.apiserver.resources import (
     Resource,
     custom_resources,
 )
-from shared.devserver.apiserver.table import Change, Key, Table
 from shared.devserver.apiserver.writes import (
     Patch,
     WriteOptions,

@@ -9,10 +9,9 @@ from typing import Any
 from pydantic_core import to_json
 
 from shared.devserver.apiserver.errors import StatusError, invalid
-from shared.devserver.apiserver.listing import Query, parse_revision
+from shared.devserver.apiserver.listing import Change, Query, parse_revision
 from shared.devserver.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, Object, Resource
 from shared.devserver.apiserver.store import Store
-from shared.devserver.apiserver.table import Change
 
 Render = Callable[[Object], Object]
 
