@@ -20,8 +20,7 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected, namespace_of, parse_target, split_target
 from shared.cli.objects.journal import WORDS, FoundEntries, entry_as_json, find_entries, source_of, why
-from shared.cli.output.printing import inform, wrap_labelled
-from shared.cli.output.words import describe_time, plural
+from shared.cli.output.printing import describe_time, inform, plural, wrap_labelled
 from shared.cli.usage.findings import find_usage_kind
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import format_instant, printable

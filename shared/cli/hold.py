@@ -12,8 +12,8 @@ from shared.cli.brake import find_brake_namespaces, shared_state
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options, reason_option
 from shared.cli.input.target import connected, split_target
-from shared.cli.objects.deadline_report import describe_held_deadline
-from shared.cli.objects.edited_object import EditTarget, connected_target, describe_override, echo_decision
+from shared.cli.objects.edited_object import EditTarget, connected_target, describe_override, echo_change, echo_decision
+from shared.cli.objects.object_report import describe_held_deadline
 from shared.cli.objects.related import DeletingOwner, find_deleting_owners
 from shared.cli.output.printing import echo
 from shared.cli.usage.findings import find_usage_kind
@@ -144,9 +144,14 @@ def _check_hold(written: Written, rule: KindRule, field: str, *, deleting_owners
     """
     if field:
         raise TtlError(_describe_overridden_hold(written, rule, field))
-    if deleting_owners:
-        owners = "; ".join("; ".join(filter(None, (one.message, one.fix))) for one in deleting_owners)
-        raise TtlError(printable(f"the hold has no effect: {owners}"))
+    _check_owners(deleting_owners)
+
+
+def _check_owners(owners: Sequence[DeletingOwner]) -> None:
+    """Raise an error if the object is deleted with an owner."""
+    if owners:
+        messages = "; ".join("; ".join(filter(None, (one.message, one.fix))) for one in owners)
+        raise TtlError(printable(f"the hold has no effect: {messages}"))
 
 
 def _describe_overridden_hold(written: Written, rule: KindRule, field: str) -> str:
@@ -166,7 +171,7 @@ async def _hold_usage(found: EditTarget, reason: str) -> None:
         TtlError: The hold could not be written, or has no effect.
     """
     written = await found.write(lambda obj: hold_unused(obj, found.rule, reason))
-    _echo_change(f"{found.ref} is held: {reason}", written)
+    echo_change(f"{found.ref} is held: {reason}", written)
     await _check_usage_hold(await _read_again(found), found, reason)
     echo(f"kept ({UnusedReason.HELD}): {USAGE_WORDS[UnusedReason.HELD]}", indent=2)
 
@@ -178,15 +183,9 @@ async def _release_usage(found: EditTarget) -> None:
         TtlError: The release could not be written.
     """
     written = await found.write(lambda obj: edits.release(obj, found.rule))
-    _echo_change(f"{found.ref} is {'released' if written.change else 'not held'}", written)
+    echo_change(f"{found.ref} is {'released' if written.change else 'not held'}", written)
     name = " ".join((f"{found.rule.kind.lower()}/{found.ref.name}", "-n", found.ref.namespace, *found.force.flags))
     echo(printable(f"to see whether an object refers to it, run: kubectl ttl references {name}"), indent=2)
-
-
-def _echo_change(change: str, written: Written) -> None:
-    echo(printable(change))
-    for sentence in written.change.message if written.change else ():
-        echo(printable(sentence), indent=2)
 
 
 async def _read_again(found: EditTarget) -> Any:
@@ -205,7 +204,4 @@ async def _check_usage_hold(obj: Any, found: EditTarget, reason: str) -> None:
     """
     if "hold" not in get_annotations(obj):
         raise TtlError(f"the hold has no effect: its annotation was removed from {found.ref} at once")
-    owners = await find_deleting_owners(obj, found.evaluator, reason=reason, flags=found.force.flags)
-    if owners:
-        messages = "; ".join("; ".join(filter(None, (one.message, one.fix))) for one in owners)
-        raise TtlError(printable(f"the hold has no effect: {messages}"))
+    _check_owners(await find_deleting_owners(obj, found.evaluator, reason=reason, flags=found.force.flags))

@@ -30,11 +30,22 @@ from shared.cli.objects.archive_report import (
     if_archived,
     is_archived_first,
 )
-from shared.cli.objects.deadline_report import is_stop_ahead
-from shared.cli.objects.object_report import as_json, is_ahead
+from shared.cli.objects.object_report import as_json, is_ahead, is_stop_ahead
 from shared.cli.objects.preview import Preview, describe_unread
 from shared.cli.output.printing import echo, warn
 from shared.cli.output.tables import output_console
+from shared.cli.planning.comparison import Comparison
+from shared.cli.planning.comparison_output import (
+    LIMIT,
+    as_document,
+    check_limit,
+    describe_breaker,
+    describe_budgets,
+    describe_deadlines,
+    describe_owners,
+    find_unused,
+    show,
+)
 from shared.cli.planning.plan_preview import NamedKinds, read_preview
 from shared.cli.planning.plan_view import PlanView, print_plan, rows_as_json, view_of, view_options
 from shared.cli.planning.planned_usage import (
@@ -46,18 +57,6 @@ from shared.cli.planning.planned_usage import (
     find_planned,
     print_planned,
     warn_about_planned,
-)
-from shared.cli.policies.comparison import Comparison
-from shared.cli.policies.comparison_output import (
-    LIMIT,
-    as_document,
-    check_limit,
-    describe_breaker,
-    describe_budgets,
-    describe_deadlines,
-    describe_owners,
-    find_unused,
-    show,
 )
 from shared.core.decision.decide import Expire, Ignore
 from shared.core.values.objects import ObjectRef, printable

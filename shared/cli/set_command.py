@@ -9,7 +9,6 @@ import click
 
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, object_options
-from shared.cli.objects.deadline_report import describe_deadline, is_stop_ahead
 from shared.cli.objects.edited_object import (
     EditTarget,
     connected_target,
@@ -17,6 +16,7 @@ from shared.cli.objects.edited_object import (
     echo_decision,
     echo_obstacles,
 )
+from shared.cli.objects.object_report import describe_deadline, is_stop_ahead
 from shared.cli.output.printing import echo
 from shared.core.deadlines.deadline import Stage
 from shared.core.deadlines.edits import check_deadline, merge_edits, set_deadlines, unset_deadline

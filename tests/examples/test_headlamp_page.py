@@ -18,7 +18,7 @@ from playwright.async_api import Browser, Page, expect
 from shared.adapters.kubernetes.reviews import Reviews
 from shared.cli.ui.app import UiServer, make_app
 from shared.cli.ui.cluster_view import CachedView
-from shared.cli.ui.serving import ServerCertificate, serve_app
+from shared.cli.ui.command import ServerCertificate, serve_app
 from tests.browsers import started_chromium
 from tests.builders import ROOT
 from tests.certificates import write_certificate

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from shared.adapters.kubernetes.reviews import Reviews
 from shared.cli.ui.app import UiServer, make_app
 from shared.cli.ui.cluster_view import CachedView
-from shared.cli.ui.serving import serve_app
+from shared.cli.ui.command import serve_app
 from tests.browsers import started_chromium
 from tests.builders import ago, job
 from tests.ui_views import SCRIPT, view_of

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from shared.cli.main import main
 from shared.cli.objects.object_report import as_json
 from shared.cli.objects.preview import find_all
+from shared.cli.planning.comparison import Comparison
+from shared.cli.planning.comparison_output import as_document, check_limit
 from shared.cli.planning.due_rows import By, count_piles, piles_as_json
 from shared.cli.planning.plan_view import PlanView, rows_as_json
-from shared.cli.policies.comparison import Comparison
-from shared.cli.policies.comparison_output import as_document, check_limit
 from shared.cli.timers.ls import TimerChange
-from shared.cli.timers.timer_lines import change_line
+from shared.cli.timers.move import change_line
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, NOW, POD
 from tests.reference.cli import PROGRAM, walk

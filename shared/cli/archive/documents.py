@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from shared.cli.archive.source import ArchiveSource
-from shared.cli.output.printing import inform
-from shared.cli.output.words import plural
+from shared.cli.output.printing import inform, plural
 from shared.core.archive.document import Document, Record
 from shared.core.archive.identity import SourceCluster
 from shared.core.archive.layout import ArchiveKey, parse_key

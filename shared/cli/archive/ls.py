@@ -13,12 +13,11 @@ from typing import Any
 import click
 from rich.cells import cell_len
 
-from shared.cli.archive.selected import check_selection, report_none, select, selection_options
-from shared.cli.archive.source import ArchiveSource, archive_options, open_source
+from shared.cli.archive.selected import open_selected, report_none, selection_options
+from shared.cli.archive.source import ArchiveSource, archive_options
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, output_option
-from shared.cli.output.printing import echo, shorten, show_progress, terminal_width
-from shared.cli.output.words import plural
+from shared.cli.output.printing import echo, plural, shorten, show_progress, terminal_width
 from shared.core.values.objects import format_instant, printable
 from shared.ports.archive import Stored
 from shared.usecases.archives.retention import VerifiedDocument, verify_archive
@@ -43,10 +42,7 @@ async def ls(
     KIND is a kind, or KIND/NAME one object. The time is that of the archiving, by the clock of the store. The list is
     printed while it is read.
     """
-    words = check_selection(target, options, all_namespaces=all_namespaces)
-    source = await open_source(options)
-    source.report_cluster()
-    selected = select(source, words, options, all_namespaces=all_namespaces, since=since)
+    source, selected = await open_selected(target, options, all_namespaces=all_namespaces, since=since)
     count = await _print(source, selected.selection, output)
     if not count:
         report_none(source, selected)
@@ -182,10 +178,7 @@ async def verify(
     restore the file from a backup of the store. Several documents of the same version that differ count as damaged,
     unless they are signed: another writer may have stored one of them.
     """
-    words = check_selection(target, options, all_namespaces=all_namespaces)
-    source = await open_source(options)
-    source.report_cluster()
-    selected = select(source, words, options, all_namespaces=all_namespaces, since=since)
+    source, selected = await open_selected(target, options, all_namespaces=all_namespaces, since=since)
     found = _Verification(is_text=output == "text")
     if source.cluster:
         prefixes = [prefix async for prefix in prefixes_of(source.archive, selected.selection)]

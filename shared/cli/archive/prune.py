@@ -19,8 +19,7 @@ from shared.cli.archive.source import (
 )
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, duration_option, kinds_dir_option
-from shared.cli.output.printing import confirm, echo, inform
-from shared.cli.output.words import plural
+from shared.cli.output.printing import confirm, echo, inform, plural
 from shared.core.archive.destination import S3, Destination, parse_destination
 from shared.core.archive.layout import prefix_of
 from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule, lifecycle_scope

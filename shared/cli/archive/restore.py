@@ -19,8 +19,7 @@ from shared.cli.input.options import Options, context_namespace_option
 from shared.cli.input.target import connected, is_absent, split_target
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.object_report import describe_fate
-from shared.cli.output.printing import confirm, echo, inform
-from shared.cli.output.words import plural
+from shared.cli.output.printing import confirm, echo, inform, plural
 from shared.core.archive.document import Document
 from shared.core.archive.field_path import FieldPath, parse_field_path
 from shared.core.archive.layout import ArchiveKey

@@ -4,12 +4,12 @@ The arguments are as for kubectl: `job`, `job/build-42` or `job build-42`.
 """
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 import click
 
 from shared.adapters.clock import SystemClock
-from shared.cli.archive.source import ArchiveSource
+from shared.cli.archive.source import ArchiveSource, open_source
 from shared.cli.input.options import CallableT, Options, context_namespace_option, duration_option
 from shared.cli.input.target import namespace_of, split_target
 from shared.cli.output.printing import inform
@@ -85,9 +85,7 @@ def _split_words(words: tuple[str, ...]) -> tuple[str, str]:
     return split_target(words, or_else=", or KIND")
 
 
-async def find_stored(
-    source: ArchiveSource, words: tuple[str, ...], options: Options, wanted: Wanted, *, since: date | None = None
-) -> Chosen:
+async def find_stored(source: ArchiveSource, words: tuple[str, ...], options: Options, wanted: Wanted) -> Chosen:
     """Find the stored resource version of one object that the arguments and options name.
 
     Raises:
@@ -102,7 +100,7 @@ async def find_stored(
     if not source.cluster:
         raise AbsentDocumentError(f"archive {source.name} is empty")
     places = _places_of(kind, namespace)
-    found = await find_versions(source.archive, ArchiveSelection(source.cluster, places, kind.matches, name, since))
+    found = await find_versions(source.archive, ArchiveSelection(source.cluster, places, kind.matches, name))
     if not found and kind.problem:
         raise AbsentDocumentError(f"{what} is not in the archive; {kind.problem}")
     if found and wanted.at is not None and all(one.stored_at > wanted.at for one in found):
@@ -142,36 +140,32 @@ class Selected:
     namespace: str
 
 
-def check_selection(target: tuple[str, ...], options: Options, *, all_namespaces: bool) -> tuple[str, str]:
-    """Return the kind and the name that the arguments name, each of which may be empty.
+async def open_selected(
+    target: tuple[str, ...], options: Options, *, all_namespaces: bool, since: timedelta | None
+) -> tuple[ArchiveSource, Selected]:
+    """Open the archive that the options name, and find out what the arguments and options select in it.
+
+    Args:
+        target: The arguments: none, a kind, or a kind and a name.
+        options: They name the archive and the namespace.
+        all_namespaces: Whether all namespaces are selected.
+        since: How long ago the first day is; None for all days.
 
     Raises:
         UsageError: The arguments or the options exclude each other.
+        TtlError: There is no such archive, or it cannot be read.
     """
     if all_namespaces and options.namespace:
         raise click.UsageError("expected either --namespace or --all-namespaces, got both")
-    return _split_words(target)
-
-
-def select(
-    source: ArchiveSource, words: tuple[str, str], options: Options, *, all_namespaces: bool, since: timedelta | None
-) -> Selected:
-    """Find out what is selected.
-
-    Args:
-        source: The archive.
-        words: The kind and the name, as `check_selection` returns them.
-        options: They name the namespace.
-        all_namespaces: Whether all namespaces are selected.
-        since: How long ago the first day is; None for all days.
-    """
-    word, name = words
+    word, name = _split_words(target)
+    source = await open_source(options)
+    source.report_cluster()
     kind = _name_kind(word, source.kinds) if word else None
     namespace = "" if all_namespaces else namespace_of(options)
     places = None if all_namespaces else _places_of(kind, namespace) if kind else (namespace,)
     first = (SystemClock().now() - since).date() if since is not None else None
     selection = ArchiveSelection(source.cluster, places, kind.matches if kind else None, name, first)
-    return Selected(selection, kind, namespace)
+    return source, Selected(selection, kind, namespace)
 
 
 def report_none(source: ArchiveSource, selected: Selected) -> None:

@@ -10,12 +10,17 @@ from typing import Any
 from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, PolicyInForce
 from shared.cli.objects.advice import ARCHIVE_REASONS, advise, advise_archive, advise_stop
 from shared.cli.objects.archive_report import archive_lines
-from shared.cli.objects.deadline_report import PAST, STOP_WORDS, describe_deadline
-from shared.cli.objects.object_report import ExplainContext, as_json, describe_reason
+from shared.cli.objects.object_report import (
+    PAST,
+    STOP_WORDS,
+    ExplainContext,
+    as_json,
+    describe_deadline,
+    describe_reason,
+)
 from shared.cli.objects.preview import ObjectPreview, UnreadFact
 from shared.cli.objects.related import RelatedFacts
-from shared.cli.output.printing import terminal_width, wrap
-from shared.cli.output.words import describe_instant, describe_time
+from shared.cli.output.printing import describe_instant, describe_time, terminal_width, wrap
 from shared.core.archive.gate import AWAITS_ARCHIVE
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.capacity import Counted, QuotaUsage
@@ -347,13 +352,6 @@ def _describe_grouping(by: Grouping) -> str:
 
 Explanation = tuple[ObjectPreview, ExplainContext | None]
 """The decision about an object, and what was found on its cluster."""
-
-
-def print_explanations(findings: Sequence[Explanation], output: str) -> None:
-    """Print decisions with what was found on the cluster; `output` is `json` or `text`."""
-    printer = ExplanationPrinter(output)
-    printer.print(findings)
-    printer.end()
 
 
 class ExplanationPrinter:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from shared.cli.output.words import describe_instant, instant_as_json
+from shared.cli.output.printing import describe_instant, instant_as_json
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.gate import AWAITS_ARCHIVE, CHILD_REASONS
 from shared.core.decision.decide import NOT_AHEAD, Decision, Expire, Ignore, Reason, find_wait

@@ -50,9 +50,7 @@ class EditTarget:
 
     async def report(self, change: str, written: Written) -> Decision:
         """Print the change and its messages; return the decision about the changed object."""
-        echo(printable(change))
-        for sentence in written.change.message if written.change else ():
-            echo(printable(sentence), indent=2)
+        echo_change(change, written)
         return await self.evaluator.decide(written.snapshot, self.rule)
 
 
@@ -78,6 +76,13 @@ async def connected_target(
         async with opened_archives(force, chosen) as archives:
             evaluator = Evaluator(cluster, force.kinds, lambda: chosen.policy, archives=archives, enabled=force.enabled)
             yield EditTarget(cluster, force, chosen, rule, ref, evaluator)
+
+
+def echo_change(change: str, written: Written) -> None:
+    """Print the change and its messages."""
+    echo(printable(change))
+    for sentence in written.change.message if written.change else ():
+        echo(printable(sentence), indent=2)
 
 
 def echo_decision(decision: Decision, written: Written, target: EditTarget) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from shared.adapters.kubernetes.journal_reading import JournalEvent
-from shared.cli.output.words import describe_time, plural
+from shared.cli.output.printing import describe_time, plural
 from shared.core.values.objects import ObjectRef, format_instant
 from shared.ports import JournalAction
 

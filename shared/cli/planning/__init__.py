@@ -1,1 +1,1 @@
-"""The output of `plan`: rows of counts, a legend, a forecast, the names of due objects, unused ones, and warnings."""
+"""The output of `plan` and `top`: rows of counts, a forecast, the names of due objects, unused ones, comparisons."""

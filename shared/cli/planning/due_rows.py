@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.table import Table
 
+from shared.cli.output.printing import instant_as_json
 from shared.cli.output.tables import make_table
-from shared.cli.output.words import instant_as_json
-from shared.cli.policies.comparison import AnyDecision, Term, plain_term, source_of
+from shared.cli.planning.comparison import AnyDecision, Term, plain_term, source_of
 from shared.core.decision.decide import Wait, find_fate
 from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import printable

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.cli.output.printing import echo
+from shared.cli.output.printing import describe_time, echo, instant_as_json, plural
 from shared.cli.output.tables import make_table, output_console
-from shared.cli.output.words import describe_time, instant_as_json, plural
+from shared.cli.planning.comparison import Term
 from shared.cli.planning.due_rows import (
     NAMELESS,
     TITLES,
@@ -31,7 +31,6 @@ from shared.cli.planning.due_rows import (
     names_as_json,
     sort_rows,
 )
-from shared.cli.policies.comparison import Term
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.decide import Expire, Ignore, Reason, Wait, find_fate
 from shared.core.decision.forecast import FORECAST_HOURS, find_window

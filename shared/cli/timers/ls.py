@@ -15,10 +15,9 @@ from shared.adapters.clock import SystemClock
 from shared.bootstrap.open_timers import open_pending
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, all_namespaces_option, duration_option
-from shared.cli.output.printing import inform, warn
-from shared.cli.output.words import plural
+from shared.cli.output.printing import inform, plural, warn
+from shared.cli.timers.move import change_line, timer_line
 from shared.cli.timers.place import read_pages, settings_of_pending, timers_option
-from shared.cli.timers.timer_lines import change_line, timer_line
 from shared.core.values.objects import format_instant, printable
 from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer, TimerKey

@@ -14,9 +14,9 @@ from shared.cli.deleters.obstacles import find_stops
 from shared.cli.objects.journal import WORDS as JOURNAL_WORDS
 from shared.cli.objects.journal import source_of, why
 from shared.cli.objects.object_report import WORDS
-from shared.cli.output.words import instant_as_json
+from shared.cli.output.printing import instant_as_json
+from shared.cli.planning.comparison import Term
 from shared.cli.planning.due_rows import NAMELESS
-from shared.cli.policies.comparison import Term
 from shared.cli.ui.cluster_view import EXAMPLES_MAX, HIDDEN, STEP_HOURS, ClusterView, ObjectGroup, UnreadPart
 from shared.cli.ui.shown import ShownView
 from shared.core.decision.forecast import FORECAST_HOURS

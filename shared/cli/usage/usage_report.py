@@ -11,8 +11,7 @@ from shared.cli.deleters.in_force import NAME_POLICY, UNKNOWN_POLICY, InForce, P
 from shared.cli.deleters.obstacles import Obstacle, find_stops
 from shared.cli.input.options import Options
 from shared.cli.input.target import namespace_of
-from shared.cli.output.printing import terminal_width, wrap
-from shared.cli.output.words import describe_instant, describe_time, instant_as_json
+from shared.cli.output.printing import describe_instant, describe_time, instant_as_json, terminal_width, wrap
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_one_usage, source_of
 from shared.core.kinds.rule import KindRule
 from shared.core.references.reference import Reference

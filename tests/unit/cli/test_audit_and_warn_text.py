@@ -9,9 +9,9 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.cli.explanation.explanation_text import as_text
 from shared.cli.objects.object_report import as_json
 from shared.cli.objects.preview import ObjectPreview
+from shared.cli.planning.comparison import Comparison, term_of
+from shared.cli.planning.comparison_output import describe
 from shared.cli.planning.plan_view import print_plan
-from shared.cli.policies.comparison import Comparison, term_of
-from shared.cli.policies.comparison_output import describe
 from shared.core.deadlines.decide_stop import decide_stop
 from shared.core.decision.capacity import Counted
 from shared.core.decision.decide import Context, decide

@@ -14,7 +14,7 @@ from shared.adapters.kubernetes.journal_events import Sum, event_of, event_of_su
 from shared.adapters.kubernetes.requests import Answer
 from shared.cli.deleted import describe_past
 from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.explanation.gone_object import DeletionRecord, explain_gone, find_record
+from shared.cli.explanation.live_explanation import DeletionRecord, explain_gone, find_record
 from shared.cli.main import main
 from shared.cli.objects.journal import entry_as_json, find_entries, find_entries_of
 from shared.cli.objects.preview import AbsentObjectError

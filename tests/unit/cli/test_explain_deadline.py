@@ -8,8 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.objects.deadline_report import STOP_WORDS
-from shared.cli.objects.object_report import WORDS
+from shared.cli.objects.object_report import STOP_WORDS, WORDS
 from shared.core.archive.gate import CHILD_REASONS
 from shared.core.decision.reasons import Reason
 from tests.builders import LONG_AGO, ago, annotated, condition, having, job, namespace, pod, stamp

@@ -10,9 +10,8 @@ import pytest
 from rich.console import Console
 
 from shared.cli.objects.preview import find_all
-from shared.cli.planning.plan_view import print_plan
-from shared.cli.policies.comparison import Comparison, Count, Term
-from shared.cli.policies.comparison_output import (
+from shared.cli.planning.comparison import Comparison, Count, Term
+from shared.cli.planning.comparison_output import (
     as_document,
     check_limit,
     describe_breaker,
@@ -20,6 +19,7 @@ from shared.cli.policies.comparison_output import (
     find_unused,
     show,
 )
+from shared.cli.planning.plan_view import print_plan
 from shared.core.decision.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from shared.cli.objects.archive_report import if_archived
-from shared.cli.policies.comparison import Comparison, Count, Term
-from shared.cli.policies.comparison_output import check_limit, show
+from shared.cli.planning.comparison import Comparison, Count, Term
+from shared.cli.planning.comparison_output import check_limit, show
 from shared.core.archive.archiving import Archiving
 from shared.core.decision.decide import Facts, Ignore, Reason, Wait
 from shared.core.decision.finish import Finish

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.cli.policies.comparison import Comparison
-from shared.cli.policies.comparison_output import describe_deadlines, describe_owners
+from shared.cli.planning.comparison import Comparison
+from shared.cli.planning.comparison_output import describe_deadlines, describe_owners
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import JOB, POD, ago, namespace, shipped_kinds
 from tests.unit.cli.test_plan import a_job, a_pod, cluster_of, look, policy_of

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.explanation import gone_object
-from shared.cli.explanation.gone_object import explain_gone
+from shared.cli.explanation import live_explanation
+from shared.cli.explanation.live_explanation import explain_gone
 from shared.cli.objects.preview import AbsentObjectError
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import ref_of
@@ -24,7 +24,7 @@ REF = replace(ref_of(job()), uid="")
 @pytest.fixture
 def archives(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeArchive]:
     archives = {"main": FakeArchive(), "cold": FakeArchive()}
-    monkeypatch.setattr(gone_object, "open_destination", lambda name, _: archives[name])
+    monkeypatch.setattr(live_explanation, "open_destination", lambda name, _: archives[name])
     return archives
 
 

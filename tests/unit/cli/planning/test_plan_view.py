@@ -9,9 +9,9 @@ from rich.console import Console
 
 from shared.cli.main import main
 from shared.cli.objects.preview import find_all
+from shared.cli.planning.comparison import Term
 from shared.cli.planning.due_rows import By, Order, count_rows, sort_rows
 from shared.cli.planning.plan_view import PlanView, forecast, print_forecast, print_plan, rows_as_json
-from shared.cli.policies.comparison import Term
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import JOB, POD, ago, having, job
 from tests.fakes import FakeCluster

@@ -2,9 +2,9 @@
 
 import pytest
 
+from shared.cli.planning.comparison import Comparison
+from shared.cli.planning.comparison_output import check_limit
 from shared.cli.planning.planned_usage import PlannedUsage
-from shared.cli.policies.comparison import Comparison
-from shared.cli.policies.comparison_output import check_limit
 from shared.cli.usage.findings import UsageFinding
 from shared.core.policy.policy import NO_POLICY
 from shared.core.usage.decide_unused import UnusedContext, decide_unused

@@ -18,8 +18,8 @@ from click.testing import CliRunner, Result
 
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.cli.main import main
+from shared.cli.timers.move import first_line, last_line, timer_line
 from shared.cli.timers.place import make_path_of_run
-from shared.cli.timers.timer_lines import first_line, last_line, timer_line
 from shared.core.values.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Message, Purpose, Timer

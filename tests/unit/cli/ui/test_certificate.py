@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli.ui import serving
+from shared.cli.ui import command
 from shared.cli.ui.app import FrontDoor
-from shared.cli.ui.serving import ServerCertificate, serve_app
+from shared.cli.ui.command import ServerCertificate, serve_app
 from shared.errors import TtlError
 from tests.certificates import write_certificate
 
@@ -131,7 +131,7 @@ async def stalled(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def test_handshake_that_lasts_too_long_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(serving, "HANDSHAKE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(command, "HANDSHAKE_SECONDS_MAX", 0.2)
     async with served(ServerCertificate(*write_certificate(tmp_path, "one"))) as url, asyncio.timeout(HANGS_SECONDS):
         reader, writer = await stalled(url)
         assert await reader.read() == b""
@@ -139,11 +139,11 @@ async def test_handshake_that_lasts_too_long_is_ended(tmp_path, monkeypatch):
 
 
 async def test_stalled_handshakes_leave_room_for_a_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr(serving, "HANDSHAKES_AT_ONCE_MAX", 16)
-    monkeypatch.setattr(serving, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
+    monkeypatch.setattr(command, "HANDSHAKES_AT_ONCE_MAX", 16)
+    monkeypatch.setattr(command, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
     files = write_certificate(tmp_path, "one")
     async with served(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
-        waiting = [await stalled(url) for _ in range(serving.HANDSHAKES_AT_ONCE_MAX)]
+        waiting = [await stalled(url) for _ in range(command.HANDSHAKES_AT_ONCE_MAX)]
         assert (await get(url, files[0])).endswith(b"served")
         assert await waiting[0][0].read() == b""  # the longest one had to go
         assert not waiting[-1][0].at_eof()
@@ -153,14 +153,14 @@ async def test_stalled_handshakes_leave_room_for_a_reader(tmp_path, monkeypatch)
 
 
 async def test_burst_of_stalled_handshakes_leaves_no_more_than_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(serving, "HANDSHAKES_AT_ONCE_MAX", 16)
-    monkeypatch.setattr(serving, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
+    monkeypatch.setattr(command, "HANDSHAKES_AT_ONCE_MAX", 16)
+    monkeypatch.setattr(command, "HANDSHAKE_SECONDS_MAX", NEVER_SECONDS)
     files = write_certificate(tmp_path, "one")
     async with served(ServerCertificate(*files)) as url, asyncio.timeout(HANGS_SECONDS):
-        waiting = await asyncio.gather(*(stalled(url) for _ in range(3 * serving.HANDSHAKES_AT_ONCE_MAX)))
+        waiting = await asyncio.gather(*(stalled(url) for _ in range(3 * command.HANDSHAKES_AT_ONCE_MAX)))
         assert (await get(url, files[0])).endswith(b"served")
         closed = [asyncio.create_task(reader.read()) for reader, _ in waiting]
-        for ended in islice(asyncio.as_completed(closed), 2 * serving.HANDSHAKES_AT_ONCE_MAX):
+        for ended in islice(asyncio.as_completed(closed), 2 * command.HANDSHAKES_AT_ONCE_MAX):
             assert await ended == b""  # all others but the limit
         for _, writer in waiting:
             writer.close()
@@ -169,7 +169,7 @@ async def test_burst_of_stalled_handshakes_leaves_no_more_than_the_limit(tmp_pat
 async def test_closed_connection_does_not_wait_long_for_the_end_of_tls(tmp_path, monkeypatch):
     """The client goes on with TCP and answers nothing, as one that fills the connections would."""
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", NEVER_SECONDS)  # the default of asyncio
-    monkeypatch.setattr(serving, "GOODBYE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(command, "GOODBYE_SECONDS_MAX", 0.2)
     files = write_certificate(tmp_path, "one")
     async with served(ServerCertificate(*files)) as url:
         client = await asyncio.to_thread(silent_after_its_request, url, files[0])
@@ -190,7 +190,7 @@ def silent_after_its_request(url: str, ca: Path) -> socket.socket:
 
 
 async def test_client_that_leaves_before_it_is_accepted_delays_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(serving, "_PAUSE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(command, "_PAUSE_SECONDS", NEVER_SECONDS)
     loop, files = asyncio.get_running_loop(), write_certificate(tmp_path, "one")
     accept, gone = loop.sock_accept, [ConnectionAbortedError()] * 3
 

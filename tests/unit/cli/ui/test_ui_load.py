@@ -11,7 +11,7 @@ import pytest
 from shared.adapters.kubernetes.reviews import TOKENS_REVIEWED_MAX, Reviews
 from shared.cli.ui.app import REQUESTS_AT_ONCE_MAX, REQUESTS_OF_USER_MAX, UiServer, make_app
 from shared.cli.ui.cluster_view import CachedView
-from shared.cli.ui.serving import serve_app
+from shared.cli.ui.command import serve_app
 from shared.errors import TryLaterError
 from tests.ui_views import view_of
 from tests.unit.cli.ui.test_ui_app import Reply, ReviewingServer, Site

@@ -11,8 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from shared.cli.objects.archive_report import if_archived, is_archived_first
-from shared.cli.objects.deadline_report import is_stop_ahead
-from shared.cli.objects.object_report import is_ahead
+from shared.cli.objects.object_report import is_ahead, is_stop_ahead
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
 from shared.evaluation.batch import BatchResult

@@ -12,11 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from shared.cli.objects.archive_report import describe_archived_first, if_archived, is_archived_first
-from shared.cli.objects.deadline_report import PAST
-from shared.cli.objects.object_report import as_json
+from shared.cli.objects.object_report import PAST, as_json
+from shared.cli.output.printing import describe_time
 from shared.cli.output.tables import make_table
-from shared.cli.output.words import describe_time
-from shared.cli.policies.comparison import Comparison, Count, Row, Term, source_of
+from shared.cli.planning.comparison import Comparison, Count, Row, Term, source_of
 from shared.core.deadlines.deadline import Stage
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_fate

@@ -1,1 +1,0 @@
-"""Two policies compared: which objects each one deletes, and when."""
