@@ -1,4 +1,4 @@
-"""The output of `plan --policy`: the comparison of two policies as tables and as JSON."""
+"""The output of `plan --policy`: the comparison of two policies as tables and as JSON, and warnings about it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -150,8 +150,8 @@ _KEYS: Mapping[Order, Callable[[DueRow], tuple[float, ...]]] = {
 }
 
 
-VERSION = 1
-"""The version of the JSON; a field that is added does not change it."""
+_TOP_VERSION = 1
+"""The version of the JSON of `top`; a field that is added does not change it."""
 
 _DAY = (Term.NOW, Term.HOUR, Term.DAY)
 _COUNTS = ("FINISHED", "FOREVER", "DUE 24H", "OLDEST")
@@ -225,7 +225,7 @@ def pile_table(piles: Sequence[Pile], by: By | None, first: First | None, *, wid
 
 def piles_as_json(piles: Sequence[Pile], by: By | None) -> dict[str, Any]:
     """Return the documented JSON of `top`."""
-    return {"version": VERSION, "by": by, "rows": [_as_json(pile, by) for pile in piles]}
+    return {"version": _TOP_VERSION, "by": by, "rows": [_as_json(pile, by) for pile in piles]}
 
 
 def _as_json(pile: Pile, by: By | None) -> dict[str, Any]:

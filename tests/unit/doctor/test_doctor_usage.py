@@ -1,17 +1,22 @@
-"""The check of what rules with `unused` need: carriers that can be listed, and readable carrier rules."""
+"""The check of what rules with `unused` need: carriers that can be listed, readable carrier rules, and the guards."""
 
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
+from shared.core.policy.policy import NO_POLICY
 from shared.doctor.findings import Level
-from shared.doctor.usage_needs import check_usage
+from shared.doctor.usage_needs import check_usage, check_usage_guards
+from shared.errors import ForbiddenError
 from shared.installation.inventory import OURS, Inventory, Listed
+from shared.installation.usage_guard import usage_guards
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage
 from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan
 from shared.safeguards.state_schema import NAME
-from tests.builders import NOW, namespace
-from tests.unit.doctor.test_doctor_guard import PLACE
+from tests.builders import NOW, having, namespace, without
+from tests.unit.doctor.test_doctor_guard import NAMESPACE, PLACE, Server
 from tests.usage import config_map, unused_policy
 
 POLICY = unused_policy(unused={"ttl": "1d", "audit": True})
@@ -181,3 +186,51 @@ def test_rule_that_only_reports_needs_no_right_to_delete():
     refused = everywhere(("delete", "secrets"), ("delete", "configmaps"), ("get", "secrets"), ("get", "configmaps"))
     assert rights_on_objects(POLICY, refused=refused).level is Level.OK
     assert rights_on_objects(refused=refused).level is Level.FAIL
+
+
+MADE = [one.body for one in usage_guards(NAMESPACE)]
+POLICIES, BINDINGS = MADE[::2], MADE[1::2]
+
+
+def check_guards(server, policy=None):
+    return asyncio.run(check_usage_guards(server, policy or unused_policy(), PLACE))
+
+
+def test_current_usage_guards_are_ok():
+    (finding,) = check_guards(Server(POLICIES, BINDINGS))
+    assert finding.level is Level.OK
+    assert all(one["metadata"]["name"] in finding.detail for one in POLICIES)
+
+
+@pytest.mark.parametrize("policy", [NO_POLICY, unused_policy(unused={"ttl": "1d", "audit": True})])
+def test_policy_that_deletes_nothing_needs_no_usage_guard(policy):
+    assert check_guards(Server(), policy) == []
+
+
+@pytest.mark.parametrize(
+    ("server", "state"),
+    [
+        (Server(), "missing"),
+        (Server(POLICIES), "missing"),
+        (Server([without(one, "metadata.annotations") for one in POLICIES], BINDINGS), "stale"),
+        (Server([one.body for one in usage_guards("elsewhere")][::2], BINDINGS), "of others"),
+        (Server([having(one, "spec.validations", []) for one in POLICIES], BINDINGS), "altered"),
+    ],
+)
+def test_usage_guard_that_this_version_does_not_make_is_reported(server, state):
+    (finding,) = check_guards(server)
+    assert (finding.level, finding.what) == (Level.WARN, f"usage guard {state}")
+    assert "usage-guard" in finding.fix
+
+
+def test_only_the_altered_usage_guard_is_reported():
+    altered = [having(POLICIES[0], "spec.failurePolicy", "Ignore"), *POLICIES[1:]]
+    by_level = {one.level: one.detail for one in check_guards(Server(altered, BINDINGS))}
+    assert POLICIES[0]["metadata"]["name"] in by_level[Level.WARN]
+    assert POLICIES[1]["metadata"]["name"] in by_level[Level.OK]
+
+
+@pytest.mark.parametrize("server", [Server(served=False), Server(error=ForbiddenError("no right"))])
+def test_usage_guards_that_cannot_be_read_are_reported(server):
+    (finding,) = check_guards(server)
+    assert finding.level is not Level.OK

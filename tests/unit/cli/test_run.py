@@ -1,7 +1,11 @@
-"""Which policy `run` applies: the one that is named, else the installed one; an unknown one is no weaker one."""
+"""Which policy `run` applies, and its last line: what was deleted and stopped, or would have been.
+
+The policy is the one that is named, else the installed one; an unknown one is no weaker one.
+"""
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +14,19 @@ import pytest
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes import connect as connecting
+from shared.adapters.telemetry import logs
+from shared.adapters.telemetry.logs import LogTelemetry
+from shared.cli import run
 from shared.cli.deleters.in_force import NamespaceState
 from shared.cli.input.options import Options
-from shared.cli.run import find_named_policy, read_policy_of_run
+from shared.cli.run import find_named_policy, read_policy_of_run, summarize
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import NO_POLICY
+from shared.core.values.objects import ObjectRef
 from shared.errors import ForbiddenError, PermanentError, TtlError
 from shared.installation.installed import FollowedPolicy, Installed
+from shared.messages import ObjectStopped
+from shared.ports import Verdict
 from tests.builders import NOW
 from tests.fakes import FakeTelemetry
 from tests.unit.cli.test_obstacles import CLOSED, INSTALLED, RULES, leader, of, scope
@@ -182,3 +192,44 @@ async def test_folder_of_the_pods_is_no_archive_of_this_machine(tmp_path):
         installed = await read_policy_of_run(cluster, Options(), FakeTelemetry())
         with pytest.raises(PermanentError, match="is a folder of the Pods"):
             await installed.reachable_archives(at_end).open("a", ArchiveDestination(url=f"file://{tmp_path}"))
+
+
+DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def ref(uid):
+    return ObjectRef("batch/v1", "Job", "ci", f"job-{uid}", uid)
+
+
+def test_summary_names_stops_only_if_there_were_any():
+    telemetry = LogTelemetry()
+    assert summarize(telemetry, dry_run=False) == "0 deleted, 0 of them found only by a sweep"
+    stop = {
+        "started_at": DUE,
+        "deadline_from": "",
+        "due_at": DUE,
+        "stopped_at": DUE,
+        "lateness_seconds": 0.0,
+        "stops": 1,
+    }
+    telemetry.object_stopped(ObjectStopped(ref=ref("a"), **stop), by="enforce")
+    expected = "0 deleted, 0 of them found only by a sweep; 1 stopped at their deadline"
+    assert summarize(telemetry, dry_run=False) == expected
+
+
+def test_summary_of_a_dry_run_counts_each_object_once():
+    telemetry = LogTelemetry()
+    telemetry.record(Verdict.WOULD_DELETE, ref("a"))
+    assert summarize(telemetry, dry_run=True) == "dry run: 1 object would have been deleted"
+    for uid in ("b", "b", "c"):
+        telemetry.record(Verdict.WOULD_STOP, ref(uid))
+    assert summarize(telemetry, dry_run=True) == "dry run: 1 object would have been deleted, 2 stopped"
+
+
+def test_summary_of_a_dry_run_says_that_it_stopped_counting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(logs, "REMEMBERED_UIDS_MAX", 2)
+    monkeypatch.setattr(run, "REMEMBERED_UIDS_MAX", 2)
+    telemetry = LogTelemetry()
+    for uid in ("a", "b", "c"):
+        telemetry.record(Verdict.WOULD_DELETE, ref(uid))
+    assert summarize(telemetry, dry_run=True) == "dry run: at least 2 objects would have been deleted"
