@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -59,9 +58,6 @@ from shared.installation.place import LEASE, RUN
 from shared.ports import Telemetry, Verdict
 from shared.standalone.lease import LeadershipLostError, Lease
 from shared.standalone.runner import Runner
-
-if TYPE_CHECKING:
-    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 @command()
@@ -286,7 +282,7 @@ def find_named_policy(options: Options, settings: Settings) -> PolicyInForce | N
     return None
 
 
-async def read_policy_of_run(cluster: "KubernetesCluster", options: Options, telemetry: Telemetry) -> InstalledPolicy:
+async def read_policy_of_run(cluster: KubernetesCluster, options: Options, telemetry: Telemetry) -> InstalledPolicy:
     """Read the installed policy, to apply it and to follow its changes.
 
     Raises:

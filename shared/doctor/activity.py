@@ -1,4 +1,4 @@
-"""Check who deletes, and what that shows only while it runs: Leases, the last sweep, dead letters, safeguards, a `run`.
+"""Check what deletes on a cluster: the Lease, the last sweep, dead letters, safeguards, a `run`, other installations.
 
 The API server keeps the Events about sweeps and dead letters for an hour. The safeguards that keep due objects are the
 brake, the breaker, and names in a recreate loop.
@@ -7,7 +7,6 @@ brake, the breaker, and names in a recreate loop.
 import shlex
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.ttl.durations import format_duration
@@ -24,10 +23,6 @@ from shared.installation.rbac import DELETERS
 from shared.installation.sweeps import find_last_sweep, time_of
 from shared.ports import EventReason
 from shared.safeguards.state_schema import NAME, StateContents, parse_state
-
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
-    from shared.adapters.kubernetes.cluster import KubernetesCluster
-
 
 _NAMES_SHOWN = 3
 
@@ -219,7 +214,7 @@ async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:
     return fail("installation", detail, place.apply("or your own overlay", shipped=overlay))
 
 
-async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | None:
+async def check_run(cluster: KubernetesCluster, place: Place) -> Finding | None:
     """Check whether a `run` holds its Lease in a namespace; None if the Lease does not exist.
 
     Args:
@@ -244,7 +239,7 @@ _ACCOUNTS = "/api/v1/serviceaccounts"
 _OTHERS_SHOWN = 5
 
 
-async def check_other_installations(cluster: "KubernetesCluster", place: Place) -> list[Finding]:
+async def check_other_installations(cluster: KubernetesCluster, place: Place) -> list[Finding]:
     """Look for accounts of ours that delete, in other namespaces; nothing if there are none.
 
     Args:
