@@ -145,11 +145,16 @@ class Attempts:
         publisher: Publishes due timers. Whatever it raises, the timer is kept and retried.
         limits: Timeouts and back-offs.
         jitter: Returns a random number from 0 to 1, so that timers that failed together are not retried together.
+
+    Attributes:
+        are_cancelled: Whether the engine, or who calls it, cancels attempts. Else only the publisher can have cancelled
+            itself, and this is a failure.
     """
 
     def __init__(self, publisher: Publisher, limits: EngineLimits, jitter: Callable[[], float]) -> None:
         self._publisher, self._limits, self._jitter = publisher, limits, jitter
         self._failing: dict[str, type[BaseException]] = {}
+        self.are_cancelled = False
 
     async def publish(self, timer: Timer) -> float | None:
         """Publish a timer once.
@@ -158,14 +163,13 @@ class Attempts:
             None if it was accepted, else after how many seconds to try it again.
 
         Raises:
-            CancelledError: The calling task was cancelled.
+            CancelledError: The attempt was cancelled, and `are_cancelled`.
         """
-        task = asyncio.current_task()
         try:
             async with asyncio.timeout(self._limits.timeout_of(timer.purpose)):
                 await self._publisher.publish(timer)
         except (Exception, asyncio.CancelledError) as error:  # no error of a publisher may lose a timer
-            if task and task.cancelling():  # else the publisher cancelled itself
+            if self.are_cancelled and isinstance(error, asyncio.CancelledError):
                 raise
             return self.failed(timer.purpose, timer.ref.uid, timer.attempts, error)
         self._failing.pop(timer.purpose, None)  # the next failure is a new outage

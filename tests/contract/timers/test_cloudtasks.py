@@ -98,6 +98,15 @@ async def setup() -> AsyncIterator[Setup]:
 # Names
 
 
+async def test_overdue_timer_that_is_set_again_needs_one_call_each(setup):
+    engine, timer = setup.start(), setup.timer(seconds=-3600)
+    for times in range(1, 4):
+        await engine.set([timer])
+        await setup.arrival(times)
+        setup.pass_time(timedelta(seconds=2))
+    assert setup.server.calls == {"CreateTask": 3}
+
+
 async def test_same_timer_is_one_task_across_processes(setup):
     timer = setup.timer(seconds=60)
     await setup.start().set([timer])
@@ -276,7 +285,7 @@ async def test_task_that_arrives_twice_has_one_successor(setup):
     assert [one.attempts for one in (await engine.page()).timers] == [1]
 
 
-async def test_crowd_waits_for_places_and_nothing_counts_as_failed(setup, caplog):
+async def test_crowd_waits_for_permits_and_nothing_counts_as_failed(setup, caplog):
     gate = setup.target.hanging["Job"] = asyncio.Event()
     await setup.start(limits=replace(QUICK, permit_seconds=30)).set([setup.timer(f"uid-{n}") for n in range(300)])
     await until(lambda: len(setup.server.dispatches) == 300, "all tasks")

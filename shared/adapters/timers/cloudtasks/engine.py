@@ -84,6 +84,7 @@ class CloudTasksTimers:
         self._form, self._clock, self._limits, self._jitter = form, clock, limits, jitter
         self._queue = TaskQueue(form.queue, connect)
         self._attempts = Attempts(publisher, limits, jitter)
+        self._attempts.are_cancelled = True  # by the server of the request, which Cloud Tasks then repeats
         self._permits = defaultdict[str, Permits](lambda: Permits(limits.in_flight))
         self._in_flight: list[datetime] = []
 
@@ -96,7 +97,7 @@ class CloudTasksTimers:
         """
         now = self._clock.now()
         last = {timer.key: timer for timer in timers}
-        calls = (self._create(timer, first_attempt_at(timer, now)) for timer in last.values())
+        calls = (self._create(timer, max(first_attempt_at(timer, now), now)) for timer in last.values())
         for outcome in await asyncio.gather(*calls, return_exceptions=True):  # one that fails stops no other
             if outcome is not None:
                 raise outcome

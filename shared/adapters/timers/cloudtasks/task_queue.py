@@ -78,7 +78,7 @@ class TaskQueue:
         self._connect = connect
         self._connecting = asyncio.Lock()
         self._client: tasks_v2.CloudTasksAsyncClient | None = None
-        self._places = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
         self._closed = False
 
     async def check(self) -> None:
@@ -173,10 +173,10 @@ class TaskQueue:
 
     @asynccontextmanager
     async def _calling(self) -> AsyncIterator[tasks_v2.CloudTasksAsyncClient]:
-        """Wait for a place, and translate the errors of Google's client; AlreadyExists is left to the caller."""
+        """Wait for its turn, and translate the errors of Google's client; AlreadyExists is left to the caller."""
         client = await self._open()
         try:
-            async with self._places:
+            async with self._turns:
                 yield client
         except google_errors.AlreadyExists:
             raise

@@ -33,7 +33,8 @@ SHARE_MIN = 8
 """How many timers of a share may wait in any case, if any may still be added."""
 
 FIRED_SHARES_MAX = 10_000
-"""How many shares are remembered; beyond it, those are forgotten that have nothing here, and no delayed timer."""
+"""How many shares are remembered; beyond it, or beyond twice as many as then remain, those are forgotten that have
+nothing here, and no delayed timer."""
 
 REDELIVERIES_PER_SECOND = 1_000
 """How many delayed timers of all shares return in a second: as many as a process delivers over HTTP."""

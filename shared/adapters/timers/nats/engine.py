@@ -121,7 +121,7 @@ class NatsTimers:
         """Wait for the deliveries in flight, nak what waits, and close the connection; `run` ends with this."""
         if self._is_closing:
             return
-        self._is_closing = True
+        self._is_closing = self._attempts.are_cancelled = True
         try:
             await asyncio.gather(*(one.close() for one in self._deliveries))
         finally:

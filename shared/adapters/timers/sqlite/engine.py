@@ -129,7 +129,7 @@ class SqliteTimers(PendingInFile):
         """Wait for the deliveries in flight, commit waiting writes and close the file. `run` ends with this call."""
         if self._closing:
             return
-        self._closing = True
+        self._closing = self._attempts.are_cancelled = True
         self._retry_writes()
         try:
             await drain(self._running, self._limits.grace_seconds)
