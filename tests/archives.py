@@ -20,7 +20,7 @@ from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import get_text
 from shared.errors import AbsentDocumentError, DamagedDocumentError, UnsignedDocumentError
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity
 from shared.ports import Archive, Cluster, Stored
 from shared.ports.archive import StoredFile
 from tests.builders import JOB, NOW, not_none, shipped_kinds

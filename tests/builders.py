@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import yaml
 
 from shared.adapters.config.kind_files import read_rule_files
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)

@@ -13,8 +13,8 @@ from typing import Any
 from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.decision.facts import Audited
 from shared.core.decision.forecast import Forecast
-from shared.core.kinds.native_ttl import TtlSourceKind
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.ttl_and_deadline import TtlSourceKind
 from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.devserver.apiserver import Resource, Store
 from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES

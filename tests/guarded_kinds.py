@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from shared.core.archive.draft import merged
-from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.ttl_and_deadline import Action
 from shared.installation.delete_guard import guard, usernames
 from shared.installation.stop_guard import can_stop, stop_guard
 from shared.usecases.reports import patch_of

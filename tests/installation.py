@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.limits import Limits
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator

@@ -10,7 +10,7 @@ from shared.core.values.objects import ObjectRef
 from shared.errors import ForbiddenError
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import Cluster, EventReason, JournalEntry, Refusal, Report
-from shared.usecases.journal_entries import (
+from shared.usecases.reports import (
     entry_of_archive,
     entry_of_deletion,
     entry_of_refusal,

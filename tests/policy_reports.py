@@ -1,7 +1,7 @@
 """The PolicyReports of a test, in memory."""
 
 from shared.errors import TtlError
-from shared.ports.policy_reports import AuditReport
+from shared.ports.telemetry import AuditReport
 
 
 class FakeReports:

@@ -6,8 +6,7 @@ from typing import Any
 from shared.adapters.config.carrier_files import read_carriers
 from shared.core.references.carrier import Carrier, Carriers, Many, parse_path
 from shared.core.references.reading import ReferenceReader, read_each_reference
-from shared.core.references.reference import BOTH, Reference
-from shared.core.references.target_names import TargetNames, name_targets
+from shared.core.references.reference import BOTH, Reference, TargetNames, name_targets
 
 AZURE = "azure-storage-account-used-secret"
 NAMES = ("a", "b", "carrier", "carrier-key", "database", "more", "used", "used-cacert", "web", "web-cacert", "x", AZURE)

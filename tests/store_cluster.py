@@ -138,7 +138,7 @@ class StoreCluster:
             items = [{name: obj[name] for name in ("apiVersion", "kind", "metadata")} for obj in items]
         return Page(items, read_at, page.continue_token, page.resource_version)
 
-    # What finds references: `shared.ports.usage_cluster.UsageCluster`
+    # What finds references: `shared.ports.cluster.UsageCluster`
 
     async def list_kinds(self) -> ListableKinds:
         core, read_at = await self.request("DISCOVER", "", _ANY, partial(self._discover, "/api"))

@@ -9,7 +9,7 @@ from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
 from shared.cli.objects.journal import FoundEntries
 from shared.cli.objects.preview import find_all
 from shared.cli.ui.cluster_view import ClusterView, UnreadPart, group_objects
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.installation.leader import Leader
 from shared.installation.sweeps import LastSweep

@@ -12,7 +12,7 @@ from shared.core.policy.policy import Policy
 from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.usage.decide_unused import UnusedContext
-from shared.core.usage.field_writes import (
+from shared.core.usage.mark import (
     ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
     MARK_MANAGER,

@@ -8,7 +8,7 @@ from shared.adapters.clock import SystemClock
 from shared.core.archive.identity import ArchiveCluster
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import PermanentError
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity
 from shared.ports import Archive
 from shared.usecases.archives.byte_gate import READ_BYTES_MAX, ByteGate
 

@@ -13,9 +13,8 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.process import Once, Process
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.values.timing import sweep_ahead
-from shared.evaluation.archive_identity import IdentifiedArchives
+from shared.evaluation.archive_identity import ClusterIdentity, IdentifiedArchives
 from shared.evaluation.children import Children
-from shared.evaluation.cluster_id import ClusterIdentity
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Cluster, Telemetry
 from shared.safeguards.archive_ids import SharedArchiveIds

@@ -10,7 +10,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings, SettingsError
 from shared.adapters.telemetry.logs import LogTelemetry
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.scope import Scope
 from shared.ports import Archives, Clock, Cluster, Publisher, Telemetry, Timers

@@ -20,10 +20,9 @@ from shared.core.values.timing import horizon
 from shared.errors import TryLaterError
 from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers
-from shared.usecases.schedule import schedule
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.pages import LargePages
-from shared.usecases.timers import fire_task, set_timers
+from shared.usecases.timers import fire_task, schedule, set_timers
 
 _T = TypeVar("_T")
 
@@ -144,7 +143,7 @@ class Process:
         return self.config.metrics.measuring(publisher) if self.config.metrics else publisher
 
     async def schedule(self, obj: object, proof: Proof | None = None) -> TimersSet | None:
-        """See `shared.usecases.schedule`."""
+        """See `shared.usecases.timers`."""
         config, evaluator = self.config, self.evaluator.made
         return await schedule(
             obj,
@@ -195,7 +194,7 @@ class Process:
     async def expire(self, timer: Timer) -> "Handled | None":
         """Delete the timer's object if it is due, or warn of that; see `Handler.handle`."""
         if timer.purpose is Purpose.WARN:
-            from shared.usecases.forewarning import WARNING
+            from shared.usecases.expire import WARNING
 
             return await (await self.handler(WARNING, "expire")).handle(timer)
         from shared.usecases.expire import DELETION
@@ -240,8 +239,7 @@ class Process:
     async def usage(self) -> "Usage":
         """Make the use case that deletes unused Secrets and ConfigMaps."""
         from shared.evaluation.usage_reader import UsageReader
-        from shared.usecases.usage.archive import UsageArchive
-        from shared.usecases.usage.handler import UsageHandler
+        from shared.usecases.usage.handler import UsageArchive, UsageHandler
         from shared.usecases.usage.tick import Usage
 
         config, evaluator = self.config, await self.evaluator()

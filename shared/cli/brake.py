@@ -26,7 +26,7 @@ from shared.errors import ForbiddenError, TryLaterError, TtlError
 from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
 from shared.installation.place import HOME, LEASE, RUN
 from shared.ports import WriteEvent
-from shared.safeguards.brake import start_deletions, stop_deletions
+from shared.safeguards.denials import start_deletions, stop_deletions
 from shared.safeguards.state_schema import NAME, BrakeStop
 
 STOPPED_WITHIN_SECONDS = 5

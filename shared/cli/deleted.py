@@ -22,8 +22,8 @@ from shared.cli.input.target import connected, namespace_of, parse_target, split
 from shared.cli.objects.journal import WORDS, FoundEntries, entry_as_json, find_entries, source_of, why
 from shared.cli.output.printing import describe_time, inform, plural, wrap_labelled
 from shared.cli.usage.findings import find_usage_kind
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import format_instant, printable
+from shared.core.values.timing import format_duration
 from shared.errors import TtlError
 from shared.ports import JournalAction
 

@@ -39,14 +39,13 @@ from shared.cli.output.printing import inform, show_count, show_progress
 from shared.core.decision.decide import Facts, Ignore, Reason
 from shared.core.decision.finish import Finish, finish_of, lacks_managed_fields
 from shared.core.decision.namespaces import Namespace, namespace_of, plain_namespace
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.ttl import find_ttl_source
 from shared.core.values.objects import ObjectRef, get_controller, get_text, parse_instant, ref_of
 from shared.errors import TtlError
 from shared.evaluation.batch import BatchEvaluator
-from shared.evaluation.owners import is_unfinished_by_kind
+from shared.evaluation.namespaces_and_owners import is_unfinished_by_kind
 from shared.evaluation.ttl_sources import find_among
 from shared.ports import Snapshot
 

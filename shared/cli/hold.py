@@ -26,7 +26,7 @@ from shared.core.usage.unused_reasons import UnusedReason
 from shared.core.values.objects import get_annotations, printable
 from shared.errors import TtlError
 from shared.installation.place import HOME, RUN
-from shared.safeguards.breaker import release_breaker
+from shared.safeguards.denials import release_breaker
 from shared.safeguards.state_schema import StateContents
 from shared.usecases.hold import Written, hold_object
 

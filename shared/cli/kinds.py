@@ -29,8 +29,7 @@ from shared.cli.input.options import (
 from shared.cli.kind_rules.cases import test_all
 from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.cli.output.printing import echo, terminal_width, wrap
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import printable
 from shared.installation.guards import guards
 from shared.installation.kind_manifests import Manifest, component_of, deadline_deletes, identity_of, join

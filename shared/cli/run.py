@@ -49,8 +49,8 @@ from shared.cli.input.target import connected, is_absent, name_served
 from shared.cli.output.printing import inform
 from shared.cli.timers.place import make_path_of_run
 from shared.core.policy.policy import NO_POLICY
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import printable
+from shared.core.values.timing import format_duration
 from shared.errors import TtlError
 from shared.installation.installed import FollowedPolicy, read_installed
 from shared.installation.leader import read_leader

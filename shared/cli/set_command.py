@@ -19,11 +19,11 @@ from shared.cli.objects.edited_object import (
 from shared.cli.objects.object_report import describe_deadline, is_stop_ahead
 from shared.cli.output.printing import echo
 from shared.core.deadlines.deadline import Stage
-from shared.core.deadlines.edits import check_deadline, merge_edits, set_deadlines, unset_deadline
 from shared.core.decision.decide import Decision, Reason
-from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule, Outcome
+from shared.core.kinds.ttl_and_deadline import Action
 from shared.core.ttl import edits
+from shared.core.ttl.edits import check_deadline, merge_edits, set_deadlines, unset_deadline
 from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, printable
 from shared.errors import TtlError
 from shared.usecases.hold import Written

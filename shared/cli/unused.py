@@ -24,9 +24,9 @@ from shared.cli.input.target import connected, is_absent, split_target
 from shared.cli.output.printing import echo, warn
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage, find_usage_kind
 from shared.cli.usage.usage_report import describe_never_used, describe_unknown, print_usage, usage_as_json
-from shared.core.ttl.durations import format_duration
 from shared.core.usage.unused_reasons import NEVER_DELETED
 from shared.core.values.objects import get_text, printable, ref_of
+from shared.core.values.timing import format_duration
 from shared.errors import TtlError
 from shared.evaluation.usage_reader import UsageReader
 

@@ -25,13 +25,12 @@ from shared.adapters.kubernetes.watch_lines import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.core.archive.identity import ArchiveCluster
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ANNOTATION_DOMAIN, format_instant, get_text
 from shared.devserver.apiserver.app import EmbeddedApiServer, serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
 from shared.devserver.real_servers import RealServer, find_assets
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity
 from shared.ports import Clock
 from shared.standalone.runner import Runner
 from shared.usecases.archives.search import ArchiveSelection, Wanted, choose, find_versions

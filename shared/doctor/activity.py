@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import get_in, get_text, parse_instant
 from shared.core.values.scope import parse_scope
+from shared.core.values.timing import format_duration
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.server import check_knative
 from shared.errors import TtlError

@@ -23,19 +23,17 @@ from shared.core.archive.identity import HOME_OF_ID
 from shared.core.archive.layout import ArchiveKey, prefix_of
 from shared.core.decision.finish import finish_of
 from shared.core.decision.reasons import Reason
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import ref_of
+from shared.core.values.timing import format_duration
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.server import SKEW_MAX
 from shared.errors import ForbiddenError, OtherArchiveError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.archive_identity import IdentifiedArchive, IdentifiedArchives
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity, IdentifiedArchive, IdentifiedArchives
 from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.served import list_served
+from shared.evaluation.namespaces_and_owners import list_served
 from shared.installation.place import Place
 from shared.ports import ArchiveIds, Archives, Clock, Cluster, Page, Snapshot
 from shared.safeguards.archive_ids import ReadArchiveIds

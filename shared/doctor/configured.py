@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from shared.adapters.config.kind_files import as_catalogue, read_catalogue
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.settings import Settings, SettingsError
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
-from shared.core.ttl.durations import format_duration
+from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.values.timing import format_duration
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, Obj, environment_of, labels_of, name_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from shared.adapters.config.yaml_file import SafeLoader
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.doctor.rights import Account
 from shared.doctor.server import UPGRADE, list_served

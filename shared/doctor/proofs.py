@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.errors import TtlError

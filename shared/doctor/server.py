@@ -9,7 +9,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import AbsentKindError, TtlError
-from shared.evaluation.served import list_unserved
+from shared.evaluation.namespaces_and_owners import list_unserved
 from shared.installation.kubernetes_versions import OLDEST, TESTED, describe_version, parse_version
 from shared.installation.place import Place
 from shared.ports import Clock

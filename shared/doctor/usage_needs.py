@@ -16,14 +16,14 @@ from shared.core.decision.namespaces import Namespace
 from shared.core.policy.policy import Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.usage import USAGE_KINDS
-from shared.core.ttl.durations import format_duration
 from shared.core.usage.passes import collected_by
 from shared.core.values.objects import get_in, get_text
+from shared.core.values.timing import format_duration
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
 from shared.doctor.server import UPGRADE, list_served
 from shared.errors import TtlError
-from shared.evaluation.namespaces import Namespaces
+from shared.evaluation.namespaces_and_owners import Namespaces
 from shared.evaluation.usage_reader import UsageReader
 from shared.installation.guard_status import GROUP, PLURALS, GuardState, compare_guard
 from shared.installation.inventory import Inventory, Obj, name_of, read_list
@@ -32,8 +32,7 @@ from shared.installation.place import Place
 from shared.installation.rbac import OBJECTS_ROLE, Right, object_needs
 from shared.installation.usage_guard import CHANGERS, usage_guards
 from shared.ports import ListableKind
-from shared.safeguards.accepted_plan import hash_unused_rules, parse_accepted_plan
-from shared.safeguards.state_schema import HOME, NAME
+from shared.safeguards.state_schema import HOME, NAME, hash_unused_rules, parse_accepted_plan
 
 _RUN = "standalone"
 _NAMES_SHOWN = 5

@@ -14,14 +14,13 @@ from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.copies import ArchiveCopy, copy_of, find_acknowledged_at
 from shared.core.archive.gate import find_archiving
 from shared.core.archive.layout import ArchiveKey
-from shared.core.decision.case import Case
-from shared.core.decision.facts import Context
+from shared.core.decision.facts import Case, Context
 from shared.core.decision.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.values.objects import get_annotations
 from shared.errors import AbsentDocumentError, PermanentError, TryLaterError, TtlError
-from shared.ports import Archive, Archives, ConfirmingArchive, Stored
+from shared.ports import Archive, Archives, ConfirmingArchive, Stored, loop_now
 
 ARCHIVE_SECONDS_MAX = 8.0
 """How long an archive may take to answer, well below the time for one timer."""
@@ -100,7 +99,7 @@ class ArchiveCheck:
     def find_outage(self, name: str) -> str:
         """Why an archive is not asked now: it did not answer a moment ago; empty if it may be asked."""
         until, problem = self._away.get(name, (0.0, ""))
-        return problem if _now() < until else ""
+        return problem if loop_now() < until else ""
 
     def remember(self, fact: ArchiveFact, key: ArchiveKey, destination: ArchiveDestination) -> None:
         """Remember an acknowledgement of the archive at a destination; the oldest one is forgotten.
@@ -153,7 +152,7 @@ class ArchiveCheck:
         except PermanentError as error:
             raise type(error)(_named(name, error)) from None
         if outage:
-            self._away[name] = _now() + AWAY_SECONDS, f"archive {name}: {outage}"
+            self._away[name] = loop_now() + AWAY_SECONDS, f"archive {name}: {outage}"
         raise PermanentError(problem)
 
 
@@ -205,7 +204,3 @@ def _acknowledged(fact: ArchiveFact, stored: Stored, *, now: datetime, **known: 
     except ValueError as error:
         return replace(fact, problem=f"archive {fact.to}: {stored.location}: {error}")
     return replace(fact, acknowledged_at=at)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

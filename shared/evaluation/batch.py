@@ -22,23 +22,22 @@ from shared.core.decision.decide import Context, Decision, decide
 from shared.core.decision.facts import Fact
 from shared.core.decision.finish import Finish
 from shared.core.decision.namespaces import Namespace
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.policy import Policy
 from shared.core.ttl.ttl import InheritedFact
 from shared.core.values.objects import ObjectRef, get_controller
 from shared.errors import PermanentError
 from shared.evaluation.batch_groups import BatchGroups, LoopDecisions, with_owner_read
-from shared.evaluation.decision_loop import FindFact, decide_with, find_lacking
-from shared.evaluation.owners import with_owner
-from shared.evaluation.quotas import KnownQuotas
+from shared.evaluation.evaluator import FindFact, decide_with, find_lacking
+from shared.evaluation.namespaces_and_owners import with_owner
+from shared.evaluation.ranks import KnownQuotas
 from shared.ports import Snapshot
 
 OWNERS_AT_ONCE = 16
 """Concurrent reads of owners that were not among the objects."""
 
 FindUnfinished = Callable[[ObjectRef], Awaitable[bool | None]]
-"""See `shared.evaluation.owners.Owners.find_unfinished`."""
+"""See `shared.evaluation.namespaces_and_owners.Owners.find_unfinished`."""
 
 FindInherited = Callable[[Any, KindRule], Awaitable[InheritedFact]]
 """See `shared.evaluation.ttl_sources.TtlSources.get`."""

@@ -29,8 +29,8 @@ from shared.core.decision.ranks import (
 )
 from shared.core.values.objects import ObjectRef
 from shared.errors import PermanentError
-from shared.evaluation.decision_loop import DecisionT, find_lacking
-from shared.evaluation.quotas import KnownQuotas
+from shared.evaluation.evaluator import DecisionT, find_lacking
+from shared.evaluation.ranks import KnownQuotas
 
 _Run = Callable[[Context], Awaitable[tuple[Decision, ...]]]
 

@@ -18,21 +18,19 @@ from typing import Any
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
 from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
 from shared.core.archive.gate import find_archiving
-from shared.core.decision.case import Case
-from shared.core.decision.facts import Context, Reason
+from shared.core.decision.facts import Case, Context, Reason
 from shared.core.decision.finish import finish_of
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import ChildKind, KindRule
+from shared.core.kinds.rule import Catalogue, ChildKind, KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.matching import NamespaceUnreadError
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.policy.ruling import add
 from shared.core.values.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
+from shared.core.values.timing import add
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.children import CHILDREN_MAX, ChildPage, Children
-from shared.evaluation.namespaces import Namespaces
-from shared.ports import Cluster, Snapshot
+from shared.evaluation.namespaces_and_owners import Namespaces
+from shared.ports import Cluster, Snapshot, loop_now
 
 CHILDREN_SECONDS_MAX = 6.0
 """How long the children of one object are checked in one attempt, well below the time for one timer."""
@@ -117,7 +115,7 @@ class ChildCheck:
         facts = _Facts()
         # Its LIST and its documents may be slow; an object whose LIST has ended does not wait for the LISTs of others.
         place = root.namespace, self._children.is_found(key)
-        is_slow = self._slow.get(place, 0) > _now() and self._running[place] >= SLOW_CHECKS_MAX
+        is_slow = self._slow.get(place, 0) > loop_now() and self._running[place] >= SLOW_CHECKS_MAX
         self._running[place] += 1
         try:
             async with asyncio.timeout(CHILDREN_SECONDS_MAX):
@@ -131,7 +129,7 @@ class ChildCheck:
                 pages = self._children.find(root, rule, also, key=key)
                 return await self._check_all(root, pages, context.policy, facts)
         except TimeoutError:
-            now = _now()
+            now = loop_now()
             self._slow = {one: until for one, until in self._slow.items() if until > now}
             self._slow[place] = now + SLOW_NAMESPACE_SECONDS
             if facts:
@@ -146,7 +144,7 @@ class ChildCheck:
 
     def _take_continued(self, uid: str) -> _Facts:
         """What the attempts before have read back, if the last one was cut off; a document counts only so long."""
-        since = _now() - CONTINUED_SECONDS
+        since = loop_now() - CONTINUED_SECONDS
         known = self._continued.pop(uid, _Facts())
         return {key: (at, fact) for key, (at, fact) in known.items() if at >= since}
 
@@ -165,7 +163,7 @@ class ChildCheck:
                     for fact in await asyncio.gather(*looks):
                         if fact.reason is not None:
                             return fact
-                        found = max(found, fact, key=_ready_at)
+                        found = max(found, fact, key=lambda one: one.ready_at or _NO_GRACE)
         return found
 
     async def _find_kinds(self, root: ObjectRef, rule: KindRule, policy: Policy) -> tuple[ChildKind, ...]:
@@ -234,7 +232,7 @@ class ChildCheck:
         key = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion"), destination
         if (known := facts.get(key)) is not None and known[1].is_about(obj, alone):
             return known[1]
-        at = _now()
+        at = loop_now()
         fact = await self.archive_check.read_back_as(alone, obj, rule, context)
         if fact.acknowledged_at is not None:
             facts[key] = at, fact
@@ -281,11 +279,3 @@ def _kept(
     nothing: ChildrenFact, ref: ObjectRef, problem: str, reason: Reason = Reason.CHILD_NOT_ARCHIVED
 ) -> ChildrenFact:
     return replace(nothing, reason=reason, problem=f"child {ref.kind} {ref.name}: {problem}")
-
-
-def _ready_at(fact: ChildrenFact) -> datetime:
-    return fact.ready_at or _NO_GRACE
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

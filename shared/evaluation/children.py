@@ -11,8 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import ChildKind, KindRule
+from shared.core.kinds.rule import Catalogue, ChildKind, KindRule
 from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.owned_lists import Name, Owned, OwnedLists, list_pages

@@ -5,34 +5,90 @@ newest objects, the object from which a TTL may be inherited, the archive if one
 object if the policy has archives. If a fact cannot be read, the object is kept, and the reason names the fact.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
+from shared.core.archive.gate import AWAITS_CHILDREN
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
 from shared.core.decision.capacity import QuotaPressure
 from shared.core.decision.decide import Context, Decision, Expire, Ignore, Wait, decide, may_expire
-from shared.core.decision.facts import NOTHING_KNOWN, UNREAD_CHILDREN, Fact
-from shared.core.decision.finish import finish_of
+from shared.core.decision.facts import MISSING, NOTHING_KNOWN, UNREAD_CHILDREN, Fact
+from shared.core.decision.finish import Finish, finish_of
 from shared.core.decision.ranks import RankedObject
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.objects import get_controller, get_text
 from shared.errors import PermanentError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.child_check import ChildCheck
-from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
 from shared.evaluation.memories import LostMarks, SentWarnings
-from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.owners import Owners, with_owner
-from shared.evaluation.quotas import Quotas
-from shared.evaluation.ranks import FALLEN_MAX, Ranks
+from shared.evaluation.namespaces_and_owners import Namespaces, Owners, with_owner
+from shared.evaluation.ranks import FALLEN_MAX, Quotas, Ranks
 from shared.evaluation.ttl_sources import TtlSources
-from shared.ports import Archives, Cluster, Snapshot, Telemetry
+from shared.ports import Archives, Cluster, Snapshot, Telemetry, loop_now
+
+FindFact = Callable[[Fact, Context], Awaitable[Context]]
+"""Returns the context with a missing fact; raises PermanentError if it cannot be found."""
+
+DecisionT = TypeVar("DecisionT", bound=Decision | StopDecision | ArchiveDecision)
+"""A decision about the TTL, the active deadline, or the archive."""
+
+Decide = Callable[..., DecisionT]
+"""`decide`, `decide_stop` or `decide_archive`, which have the same arguments."""
+
+
+async def decide_with(  # noqa: PLR0913 - all inputs of a decision
+    decide: Decide[DecisionT],
+    find_fact: FindFact,
+    snapshot: Snapshot,
+    rule: KindRule,
+    *,
+    context: Context,
+    finish: Finish | None = None,
+) -> tuple[Sequence[DecisionT], Context]:
+    """Decide; while the decision lacks a fact, find that fact and decide again.
+
+    Args:
+        decide: The pure function that decides.
+        find_fact: Finds a missing fact.
+        snapshot: The object, and the API server's time.
+        rule: The object's kind.
+        context: The facts that are known.
+        finish: The finish from an earlier decision about the object.
+
+    Returns:
+        Each decision on the way, and the context of the last one, which counts. If a fact cannot be found, the last
+        decision keeps the object, and has the problem.
+    """
+    decisions: list[DecisionT] = []
+    asked: set[Fact] = set()
+    while True:
+        decision = decide(snapshot.obj, rule, snapshot.read_at, context, finish=finish, ahead=snapshot.ahead)
+        decisions.append(decision)
+        finish = decision.facts.finish
+        fact = next((one for one in find_lacking(decision) if one not in asked), None)
+        if fact is None:
+            return decisions, context
+        asked.add(fact)
+        try:
+            context = await find_fact(fact, context)
+        except PermanentError as error:
+            decisions[-1] = replace(decision, facts=replace(decision.facts, problem=str(error)))
+            return decisions, context
+
+
+def find_lacking(decision: Decision | StopDecision | ArchiveDecision) -> Sequence[Fact]:
+    """The facts that a decision lacks: the one that its reason names, else those that may make the object due sooner.
+
+    If one of the latter cannot be found, the decision stays. An object that waits for its children needs none of them:
+    it is due, and is evaluated again soon.
+    """
+    if (fact := MISSING.get(decision.reason)) is not None:
+        return (fact,)
+    return () if decision.reason in AWAITS_CHILDREN else decision.facts.unread
 
 
 @dataclass(slots=True)
@@ -186,7 +242,7 @@ class Evaluator:
         Raises:
             TryLaterError: The API server is busy or away.
         """
-        started = _now()
+        started = loop_now()
         found = await self._evaluate(decide, snapshot, rule)
         if _relies_on_memory(found):
             found = await self._read_back(found, snapshot, rule)
@@ -204,7 +260,7 @@ class Evaluator:
     ) -> Evaluation[DecisionT]:
         """Decide again if the archive or the children were slow: the owner and the rank may have changed meanwhile."""
         archived, children = found.context.archived, found.context.children
-        is_slow = _now() - started > DECIDED_SECONDS and (
+        is_slow = loop_now() - started > DECIDED_SECONDS and (
             archived is not None or children not in (None, UNREAD_CHILDREN)
         )
         if not is_slow or isinstance(found.decision, Ignore | Wait):
@@ -232,7 +288,7 @@ class Evaluator:
 
     async def evaluate_stop(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[StopDecision]:
         """Decide about the active deadline of an object, by what this process knows of its stops; see `evaluate`."""
-        started = _now()
+        started = loop_now()
         found = await self._evaluate(decide_stop, snapshot, rule)
         found = await self._decide_again(decide_stop, found, snapshot, rule, started=started)
         return replace(found, decision=self.lost_marks.checked(get_text(snapshot.obj, "metadata.uid"), found.decision))
@@ -243,7 +299,7 @@ class Evaluator:
         self._report_clock(snapshot.ahead)
         finder, known = _FactFinder(self, snapshot, rule), known or self._first_context(snapshot, rule)
         decisions, context = await decide_with(decide, finder.find, snapshot, rule, context=known)
-        return Evaluation(decisions[-1], finder.fallen, context, at=_now())
+        return Evaluation(decisions[-1], finder.fallen, context, at=loop_now())
 
     def _first_context(self, snapshot: Snapshot, rule: KindRule) -> Context:
         """What is known without a read."""
@@ -264,7 +320,7 @@ class Evaluator:
             False if the object is not due any more, or if a fact is too old.
         """
         policy, namespace = self.policy(), self.namespaces.get_cached(_namespace_of(snapshot.obj))
-        if policy is not evaluation.context.policy or _now() - evaluation.at > DECIDED_SECONDS:
+        if policy is not evaluation.context.policy or loop_now() - evaluation.at > DECIDED_SECONDS:
             return False
         if namespace is evaluation.context.namespace:
             return True
@@ -303,10 +359,6 @@ def _relies_on_memory(found: Evaluation[Decision]) -> bool:
     """Return whether an object is due by an acknowledgement that was not read back for this decision."""
     archived = found.decision.facts.archived
     return isinstance(found.decision, Expire) and archived is not None and not archived.is_read_back
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _namespace_of(obj: Any) -> str:

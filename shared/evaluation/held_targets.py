@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from shared.core.references.reference import TargetKind
-from shared.core.references.target_names import TargetNames, name_targets
-from shared.core.usage.generations import Generations
+from shared.core.references.reference import TargetKind, TargetNames, name_targets
+from shared.core.usage.passes import Generations
 from shared.core.values.objects import ref_of
 from shared.errors import PermanentError
 from shared.ports import ListableKinds, Target, TargetPage, Unreadable
@@ -26,7 +25,7 @@ class TargetSource(Protocol):
     """Lists Secrets and ConfigMaps: the API server, or what was listed before."""
 
     async def list_targets(self, kind: TargetKind, *, namespace: str = "", continue_token: str = "") -> TargetPage:
-        """See `shared.ports.usage_cluster.UsageCluster`."""
+        """See `shared.ports.cluster.UsageCluster`."""
         ...
 
 
@@ -101,7 +100,7 @@ class HeldTargets:
         return name_targets(one for one in self._names if within is None or one[1] in within)
 
     async def list_targets(self, kind: TargetKind, *, namespace: str = "", continue_token: str = "") -> TargetPage:
-        """Return a page again; see `shared.ports.usage_cluster.UsageCluster`.
+        """Return a page again; see `shared.ports.cluster.UsageCluster`.
 
         Raises:
             PermanentError: The LIST was refused, or it was of another namespace.

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from shared.core.deadlines.deadline import STOPS_MAX, Mark
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.deadlines.mark import STOPS_MAX, Mark
 from shared.core.decision.decide import Ignore
 from shared.core.decision.facts import Reason
 

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
-from shared.ports import Cluster, Page, Unreadable
+from shared.ports import Cluster, Page, Unreadable, loop_now
 
 LISTS_AT_ONCE = 3
 """Namespaces that are listed at the same time, beside the one with long lists: each holds a page."""
@@ -156,7 +156,7 @@ class _Question(Generic[_T]):
     @property
     def is_old(self) -> bool:
         """Whether its answer does not count any more."""
-        return self.answered.is_set() and self.began < _now() - ANSWER_SECONDS_MAX
+        return self.answered.is_set() and self.began < loop_now() - ANSWER_SECONDS_MAX
 
 
 @dataclass(slots=True)
@@ -299,7 +299,7 @@ class OwnedLists(Generic[_T]):
         """Answer those who wait now; return False if their lists are long and `is_long` is not set."""
         asked, queue.waiting = queue.waiting, []
         for question in asked:
-            question.began = _now()
+            question.began = loop_now()
         try:
             lists = await self._list_all(asked, namespace, is_long=is_long)
             if lists is None:
@@ -323,10 +323,10 @@ class OwnedLists(Generic[_T]):
         """List the kinds of the questions; None if the lists are long and `is_long` is not set, or no caller waits."""
         lists: _Lists = {}
         room = LONG_BYTES_MAX if is_long else SHORT_BYTES_MAX
-        ends = math.inf if is_long else _now() + SHORT_SECONDS_MAX
+        ends = math.inf if is_long else loop_now() + SHORT_SECONDS_MAX
 
         def is_given_up(size: int, *, is_large: bool, has_more: bool) -> bool:
-            is_short = size <= room and not (has_more and (is_large or _now() >= ends))
+            is_short = size <= room and not (has_more and (is_large or loop_now() >= ends))
             return all(question.answered.is_set() for question in asked) or not (is_long or is_short)
 
         for kind, rule in {_kind_of(rule): rule for question in asked for rule in question.rules}.items():
@@ -377,10 +377,6 @@ async def list_pages(cluster: Cluster, rule: KindRule, namespace: str) -> AsyncG
         del page
         if not token:
             return
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _kind_of(rule: KindRule) -> _Kind:

@@ -6,7 +6,6 @@ the precondition `resourceVersion` of the DELETE. If anything differs or is unkn
 proof. See decision 36.
 """
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -28,7 +27,7 @@ from shared.core.values.objects import ObjectRef, get_controller, get_in, get_te
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluation, Evaluator
 from shared.messages import Proof, Timer
-from shared.ports import Cluster, Snapshot
+from shared.ports import Cluster, Snapshot, loop_now
 
 IsGuarded = Callable[[KindRule], Awaitable[bool]]
 """Returns whether the delete guard of a kind is in force for this process."""
@@ -115,7 +114,7 @@ class Proofs:
         facts = _facts_of(proof)
         if snapshot is None or find_wait(proof.due_at, facts, snapshot.read_at, snapshot.ahead):
             return None
-        context, now = Context(policy, namespace), asyncio.get_running_loop().time()
+        context, now = Context(policy, namespace), loop_now()
         return snapshot, Evaluation(Expire(proof.due_at, Reason.EXPIRED, facts), context=context, at=now)
 
     def _is_signed(self, proof: Proof, ref: ObjectRef, rule: KindRule, policy: Policy, namespace: Namespace) -> bool:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.native_ttl import InheritedTtl, NativeTtl, TtlSourceKind
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.ttl_and_deadline import InheritedTtl, NativeTtl, TtlSourceKind
 from shared.core.ttl.ttl import InheritedFact, find_ttl_source, read_ttl_of_source
 from shared.core.values.objects import ObjectRef, quote, ref_of
 from shared.errors import PermanentError
-from shared.evaluation.served import find_served
-from shared.ports import Cluster, Telemetry
+from shared.evaluation.namespaces_and_owners import find_served
+from shared.ports import Cluster, Telemetry, loop_now
 
 INHERITED_AGE_SECONDS_MAX = 5.0
 """How old the read of an object may be from which others inherit their TTL."""
@@ -73,10 +72,10 @@ class TtlSources:
 
     def _cached(self, key: _Key) -> _Known | None:
         known = self._known.get(key)
-        return known if known is not None and _now() - known[0] < INHERITED_AGE_SECONDS_MAX else None
+        return known if known is not None and loop_now() - known[0] < INHERITED_AGE_SECONDS_MAX else None
 
     async def _read(self, key: _Key, ttl: NativeTtl, inherited: InheritedTtl) -> _Known:
-        asked_at, source = _now(), key[1]
+        asked_at, source = loop_now(), key[1]
         found: InheritedFact | PermanentError
         try:
             obj = await self._find(source, inherited)
@@ -146,7 +145,3 @@ def _catalogue_of(kind: TtlSourceKind) -> Catalogue:
 
 def _describe(source: ObjectRef) -> str:
     return f"{source.kind or 'no kind'} {source.name or 'without a name'} of group {quote(source.group)}"
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -12,16 +12,34 @@ from typing import Any
 
 from shared.core.references.carrier import Carriers
 from shared.core.references.reading import ReferenceReader
-from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
-from shared.core.references.reference_index import ReferenceIndex
-from shared.core.references.target_names import TargetNames
-from shared.core.usage.generations import Generations, UsedGenerations
-from shared.core.usage.passes import Observation, Pass
+from shared.core.references.reference import ANY, BOTH, Reference, ReferenceIndex, TargetKind, TargetNames
+from shared.core.usage.passes import Generations, Observation, Pass, UsedGenerations
 from shared.core.values.objects import get_in, get_text
 from shared.errors import TryLaterError, TtlError
 from shared.evaluation.held_targets import HeldTargets
-from shared.evaluation.turns import Turns
-from shared.ports import ListableKind, ListableKinds, Page, Target, Unreadable, UsageCluster
+from shared.ports import ListableKind, ListableKinds, Page, Target, Unreadable, UsageCluster, loop_now
+
+TURN_SECONDS_MAX = 0.02
+"""How long the work runs before other tasks run: a health check and other answers wait no longer for it."""
+
+
+class Turns:
+    """The turns of the event loop during one work, which several tasks may share."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the present turn has taken long; ask it after each part of the work on one object."""
+        return loop_now() - self._since >= TURN_SECONDS_MAX
+
+    async def pause(self) -> None:
+        """Let other tasks run, if the present turn has taken long; call it after each object."""
+        if self.is_over:
+            await asyncio.sleep(0)
+            self._since = loop_now()
+
 
 CARRIERS_AT_ONCE = 4
 """LISTs of carriers that run at the same time: each holds a page."""

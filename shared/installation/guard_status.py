@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import get_in, get_text
 from shared.errors import AbsentKindError, TtlError
 from shared.installation.delete_guard import VERSION, guard, guard_name, usernames

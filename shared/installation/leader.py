@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import get_text, list_mappings, parse_instant, printable
 from shared.core.values.scope import Scope, parse_scope
+from shared.core.values.timing import format_duration
 from shared.errors import AbsentKindError, TtlError
 from shared.installation.place import LEASE
 

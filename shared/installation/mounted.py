@@ -9,8 +9,7 @@ from shared.adapters.config.carrier_files import read_carriers
 from shared.adapters.config.kind_files import RuleFile, as_catalogue, read_rule_files
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.settings import Settings, read_settings
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.references.carrier import Carriers
 from shared.core.values.objects import get_in, get_text, list_mappings

@@ -35,8 +35,8 @@ other verbs on Secrets and ConfigMaps are in a separate role, which a RoleBindin
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shared.core.kinds.native_ttl import TtlSourceKind
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.ttl_and_deadline import TtlSourceKind
 from shared.installation.place import LEASE
 from shared.safeguards.state_schema import NAME as STATE
 

@@ -8,12 +8,11 @@ annotation says what is done at its deadline, they may make no other change.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.core.deadlines.deadline import DEADLINES, ON_DEADLINE, Stage
-from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
+from shared.core.deadlines.deadline import DEADLINE_EXCEEDED, DEADLINES, ON_DEADLINE, STOPPED_GENERATION, STOPS, Stage
 from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import SET_BY_SERVER, both, is_merged, is_same_beside, is_same_but, list_of
-from shared.core.kinds.deadline_rule import ACTIONS, DeadlineRule
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.ttl_and_deadline import ACTIONS, DeadlineRule
 from shared.core.values.objects import ANNOTATION_DOMAIN, STOP_GUARD_PREFIX
 from shared.installation.delete_guard import Guarded, binds, kept, known_shape, make_guard
 from shared.installation.kind_manifests import label_of

@@ -17,7 +17,7 @@ from typing import Any
 from shared.core.kinds.cel_text import SET_BY_SERVER, both, is_same_beside, list_of
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.usage import CONFIG_MAPS, SECRETS
-from shared.core.usage.field_writes import (
+from shared.core.usage.mark import (
     ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
     MARK_MANAGER,

@@ -14,11 +14,27 @@ In the event data, names are camelCase and instants are RFC 3339 in UTC. An even
 object is read from the API server.
 """
 
-from shared.messages.archive import ArchiveDone, ArchiveRequest, ObjectArchived
-from shared.messages.message import Message
-from shared.messages.objects import ObjectDeleted, ObjectStopped, ObjectWarned
-from shared.messages.sweeps import STEPS_MAX, SWEEP_COUNT_MAX, SweepStep
-from shared.messages.timers import ATTEMPTS_COUNTED_MAX, TIMERS_MAX, Proof, Purpose, Timer, TimerKey, TimersSet
+from shared.messages.message import (
+    ATTEMPTS_COUNTED_MAX,
+    STEPS_MAX,
+    SWEEP_COUNT_MAX,
+    TIMERS_MAX,
+    Message,
+    Proof,
+    Purpose,
+    SweepStep,
+    Timer,
+    TimerKey,
+    TimersSet,
+)
+from shared.messages.objects import (
+    ArchiveDone,
+    ArchiveRequest,
+    ObjectArchived,
+    ObjectDeleted,
+    ObjectStopped,
+    ObjectWarned,
+)
 
 __all__ = [
     "ATTEMPTS_COUNTED_MAX",

@@ -5,28 +5,34 @@ from shared.ports.cluster import (
     PASSED_OVER,
     Cluster,
     EventLevel,
+    ListableKind,
+    ListableKinds,
     Page,
     Propagation,
     Snapshot,
+    Target,
+    TargetPage,
     Unreadable,
+    UsageCluster,
     WriteEvent,
 )
-from shared.ports.journal import Journal, JournalAction, JournalEntry, JournalResult, Refusal, Report
-from shared.ports.process import Clock, Publisher, State
-from shared.ports.telemetry import Telemetry
-from shared.ports.timers import (
+from shared.ports.process import (
     EVERY_TIMER,
+    Clock,
     ConnectedTimers,
     CountedTimers,
     DurableTimers,
     FiredTask,
     PendingTimers,
+    Publisher,
+    State,
     TaskTimers,
     TimerFilter,
     TimerPage,
     Timers,
+    loop_now,
 )
-from shared.ports.usage_cluster import ListableKind, ListableKinds, Target, TargetPage, UsageCluster
+from shared.ports.telemetry import Journal, JournalAction, JournalEntry, JournalResult, Refusal, Report, Telemetry
 from shared.ports.verdicts import EventReason, HandlingReason, Verdict
 
 __all__ = [
@@ -72,4 +78,5 @@ __all__ = [
     "UsageCluster",
     "Verdict",
     "WriteEvent",
+    "loop_now",
 ]

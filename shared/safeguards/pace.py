@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from shared.core.kinds.rule import KindRule
 from shared.errors import TryLaterError
-from shared.ports import Telemetry
+from shared.ports import Telemetry, loop_now
 
 PERMITS_MAX = 100
 """Permits of a kind while the API server is well: as many as a process has connections to it."""
@@ -259,7 +259,7 @@ class Pace:
             await self._wait(lane, namespace)
         else:
             lane.enter(namespace)
-        entered_at = _now()
+        entered_at = loop_now()
         try:
             yield has_waited
         except TryLaterError as error:
@@ -274,7 +274,7 @@ class Pace:
     @contextmanager
     def timing(self, rule: KindRule) -> Iterator[None]:
         """Measure the request in this block: a DELETE of one object, or the write that stops it."""
-        lane, sent_at, has_failed = self._lane_of(rule), _now(), False
+        lane, sent_at, has_failed = self._lane_of(rule), loop_now(), False
         is_answer = True
         try:
             yield
@@ -282,10 +282,10 @@ class Pace:
             has_failed, is_answer = True, not error.is_overload
             raise
         except asyncio.CancelledError:
-            is_answer = _now() - sent_at > SLOW_SECONDS  # at the end of the process it shows nothing
+            is_answer = loop_now() - sent_at > SLOW_SECONDS  # at the end of the process it shows nothing
             raise
         finally:
-            now = _now()
+            now = loop_now()
             if is_answer:
                 lane.window.answered(sent_at, now, is_slow=has_failed or now - sent_at > SLOW_SECONDS)
                 self._report(lane)
@@ -321,7 +321,7 @@ class Pace:
 
     def _refused(self, sent_at: float, retry_after_seconds: float) -> None:
         """Slow all kinds down after a 429: the API server has too many requests, whatever they are about."""
-        now = _now()
+        now = loop_now()
         if sent_at >= self._refused_at:
             self._refused_at = now
             for lane in self._lanes.values():
@@ -343,7 +343,3 @@ class Pace:
         if permits != before:
             lane.reported = permits
             self._telemetry.paced(lane.rule, permits, before=before, most=self._permits_max)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -12,12 +12,11 @@ from typing import Any
 
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.limits import Limits
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import ObjectRef, get_controller, ref_of
+from shared.core.values.timing import format_duration
 from shared.errors import PermanentError
-from shared.safeguards.breaker import Breaker, CountObjects, KeptNames
 from shared.safeguards.budget import Budget
-from shared.safeguards.recreation import Recreations, may_recur, name_of
+from shared.safeguards.denials import Breaker, CountObjects, KeptNames, Recreations, may_recur, name_of
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import NAME, StateContents, Trip
 

@@ -14,7 +14,7 @@ from shared.core.archive.identity import KnownArchive
 from shared.core.values.objects import format_instant
 from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports import Clock, EventReason, State, Telemetry, WriteEvent
-from shared.safeguards.recreation import NAMES_MAX
+from shared.safeguards.denials import NAMES_MAX
 from shared.safeguards.state_schema import (
     NAME,
     Data,

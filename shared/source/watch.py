@@ -26,13 +26,12 @@ from shared.core.decision.facts import MISSING
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.decision_loop import Decide, DecisionT
-from shared.evaluation.evaluator import Evaluation, Evaluator
+from shared.evaluation.evaluator import Decide, DecisionT, Evaluation, Evaluator
 from shared.evaluation.proofs import Proofs
 from shared.messages import Message, SweepStep
 from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.usecases.reports import is_reported_at_once
-from shared.usecases.schedule import is_archived_now, is_stop_near
+from shared.usecases.timers import is_archived_now, is_stop_near
 
 ABSENT_PAUSE_SECONDS = 10.0
 """The pause before the next attempt to watch a kind that is no longer served, or only in another way."""

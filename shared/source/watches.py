@@ -11,7 +11,7 @@ from shared.bootstrap.proofs import build_proofs
 from shared.core.kinds.rule import KindRule
 from shared.errors import ForbiddenError, TtlError
 from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.served import list_served
+from shared.evaluation.namespaces_and_owners import list_served
 from shared.source.watch import KindWatch, Publish, Send
 
 SERVED_POLL_SECONDS = 30.0

@@ -171,15 +171,13 @@ async def _send_delete(
         return await cluster.delete(rule, obj, propagation=propagation)
     except ConflictError as error:
         present = await cluster.get(rule, ref_of(obj))
-        if present is None or not ref_of(obj).is_same(ref_of(present.obj)) or _is_marked(present.obj):
+        if present is None or not ref_of(obj).is_same(ref_of(present.obj)):
+            return False
+        if get_in(present.obj, "metadata.deletionTimestamp") is not None:
             return False
         if get_in(present.obj, "metadata.resourceVersion") == get_in(obj, "metadata.resourceVersion"):
             raise UnchangedError(str(error)) from None
         raise
-
-
-def _is_marked(obj: dict[str, Any]) -> bool:
-    return get_in(obj, "metadata.deletionTimestamp") is not None
 
 
 def refused_for_good(obj: dict[str, Any], error: UnchangedError, *, propagation: Propagation) -> PermanentError:

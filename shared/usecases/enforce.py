@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from shared.core.deadlines.deadline import is_merged
 from shared.core.deadlines.decide_stop import Stop, StopDecision
-from shared.core.deadlines.mark import is_merged
 from shared.core.decision.decide import Ignore, Reason, Wait
 from shared.core.kinds.rule import KindRule
 from shared.errors import PermanentError

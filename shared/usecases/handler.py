@@ -42,13 +42,12 @@ from typing import Any
 from shared.core.archive.gate import CHILD_REASONS
 from shared.core.decision.decide import Expire, Ignore, Wait
 from shared.core.decision.facts import Facts, Reason, audited_of, find_propagation
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ObjectRef
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluation, Evaluator
+from shared.evaluation.namespaces_and_owners import find_served
 from shared.evaluation.proofs import Proofs
-from shared.evaluation.served import find_served
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, EventReason, HandlingReason, Refusal, Report, Snapshot, Telemetry, Verdict
 from shared.safeguards.pace import Pace

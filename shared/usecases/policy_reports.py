@@ -17,8 +17,8 @@ from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import SweepStep
 from shared.ports import Clock, Telemetry, Verdict
-from shared.ports.policy_reports import AuditReport, PolicyReports, WrittenReport
-from shared.usecases.sweeps.memory import SweepMemory
+from shared.ports.telemetry import AuditReport, PolicyReports, WrittenReport
+from shared.usecases.sweeps.chains import SweepMemory
 
 RESULTS_MAX = 1_000
 """Results in one report; the count of the summary has all of them. A report of so many results is below 1 MiB."""

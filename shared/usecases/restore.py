@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shared.core.archive.document import Document
-from shared.core.archive.draft import Draft, find_dropped, is_finished, make_draft
-from shared.core.archive.field_path import FieldPath, find_named
-from shared.core.archive.resumers import find_resuming
-from shared.core.deadlines.mark import is_merged
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.archive.draft import Draft, FieldPath, find_dropped, find_named, is_finished, make_draft
+from shared.core.archive.server_fields import find_resuming
+from shared.core.deadlines.deadline import is_merged
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ObjectRef, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TtlError
 from shared.ports import Snapshot

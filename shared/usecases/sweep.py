@@ -22,7 +22,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.served import find_served, list_served
+from shared.evaluation.namespaces_and_owners import find_served, list_served
 from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import (
     PASSED_OVER,
@@ -40,9 +40,8 @@ from shared.usecases.handler import Handler
 from shared.usecases.impatient import ImpatientPublisher
 from shared.usecases.policy_reports import AuditReports
 from shared.usecases.sweeps.chains import SweepChains
-from shared.usecases.sweeps.counts import SweepCounts
 from shared.usecases.sweeps.pages import Found, LargePages, OnePause, PageReader
-from shared.usecases.sweeps.timers import WantedTimers, retries_of
+from shared.usecases.sweeps.results import SweepCounts, WantedTimers, retries_of
 from shared.usecases.timers import timers_for
 
 

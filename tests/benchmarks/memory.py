@@ -24,7 +24,7 @@ from aiohttp import web
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.telemetry.logs import LogTelemetry
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
 from shared.usecases.expire import DELETION

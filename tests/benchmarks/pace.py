@@ -30,8 +30,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.telemetry.logs import LogTelemetry
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.devserver.real_servers import RealServer, find_assets, real_server
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from shared.core.decision.decide import Reason
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer

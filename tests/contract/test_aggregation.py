@@ -9,8 +9,7 @@ from aiohttp import web
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer

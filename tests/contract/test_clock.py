@@ -11,7 +11,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.cli.objects.preview import find_all, find_one
 from shared.core.decision.decide import Reason, Wait
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.core.values.objects import ref_of
 from shared.doctor.findings import Level

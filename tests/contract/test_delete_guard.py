@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from shared.adapters.clock import SystemClock
 from shared.cli.main import main
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.errors import GuardError
 from shared.evaluation.evaluator import Evaluator

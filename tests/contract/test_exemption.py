@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
-from shared.evaluation import namespaces
+from shared.evaluation import namespaces_and_owners as namespaces
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import DELETION

@@ -13,7 +13,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watch_lines import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import format_instant
 from shared.source import watch, watches
 from shared.standalone.runner import Runner

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from shared.core.usage.decide_unused import DeleteUnused, SetMark, decide_unused
-from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, hash_foreign_writes
 from shared.core.usage.mark import (
+    ANNOUNCEMENT_MANAGER,
+    MARK_MANAGER,
+    USE_MANAGER,
     announcement_patch,
+    hash_foreign_writes,
     is_changed_since_mark,
     is_marked,
     mark_patch,

@@ -9,10 +9,10 @@ import pytest
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.policy_reports import NAME, KubernetesPolicyReports
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
-from shared.ports.policy_reports import AuditReport
+from shared.ports.telemetry import AuditReport
 from shared.usecases import policy_reports
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluator

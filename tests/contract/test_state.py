@@ -18,7 +18,7 @@ from shared.bootstrap.safeguards import StateLocation, build_safeguards
 from shared.cli.brake import shared_state
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.ports import EventReason
-from shared.safeguards.breaker import release_breaker
+from shared.safeguards.denials import release_breaker
 from shared.safeguards.safeguards import Safeguard, Safeguards
 from shared.safeguards.shared_state import CACHED_SECONDS, Runtime
 from shared.safeguards.state_schema import NAME, Trip, parse_state, with_loop, with_trip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer

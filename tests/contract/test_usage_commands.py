@@ -13,7 +13,7 @@ from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver import EmbeddedApiServer, Store, WriteOptions, serve, write_kubeconfig
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.resources import CONFIG_MAPS, NAMESPACES, SECRETS
-from shared.safeguards.accepted_plan import hash_unused_rules, parse_accepted_plan
+from shared.safeguards.state_schema import hash_unused_rules, parse_accepted_plan
 from tests.builders import COMMAND, shipped_kinds
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""The methods of `shared.ports.usage_cluster.UsageCluster`, and a pass over all carriers."""
+"""The methods of `shared.ports.cluster.UsageCluster`, and a pass over all carriers."""
 
 import asyncio
 import time
@@ -7,8 +7,7 @@ from base64 import b64encode
 import pytest
 
 from shared.adapters.kubernetes.metadata_only import COPIES
-from shared.core.references.reference import TargetKind
-from shared.core.references.target_names import names_of
+from shared.core.references.reference import TargetKind, names_of
 from shared.core.usage.passes import Observation
 from shared.core.values.objects import ref_of
 from shared.errors import AbsentKindError, PermanentError

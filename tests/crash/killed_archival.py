@@ -19,7 +19,7 @@ from typing import Any
 from shared.adapters.clock import SystemClock
 from shared.core.archive.document import canonical
 from shared.core.archive.layout import is_log
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import ObjectRef, format_instant
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION

@@ -14,7 +14,7 @@ import pytest
 from shared.adapters.archive import bucket, open_archive
 from shared.adapters.clock import SystemClock
 from shared.core.archive.document import canonical
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import format_instant, ref_of
 from shared.devserver.apiserver.resources import JOBS

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.usage.generations import GAP
+from shared.core.usage.passes import GAP
 from tests.e2e import installation, listener, nats_server
 from tests.e2e.cluster import DOMAIN, SHELL, create, get, job, kubectl, wait
 from tests.e2e.installation import broker_url, ttl

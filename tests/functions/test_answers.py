@@ -8,7 +8,7 @@ import pytest
 
 from shared.adapters.config.policy_file import PolicyFile
 from shared.adapters.events.cloudevents import TICK
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.timing import horizon
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, TimersSet

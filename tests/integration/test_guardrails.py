@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shared.adapters.kubernetes.discovery import resource_path
-from shared.core.kinds.native_ttl import TtlField
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.ttl_and_deadline import TtlField
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
-from shared.core.ttl.durations import parse_duration
 from shared.core.values.objects import ANNOTATION_DOMAIN, parse_instant
+from shared.core.values.timing import parse_duration
 from shared.devserver.real_servers import RealServer
 from tests.builders import kind_rules, not_none
 from tests.crds import BUILT_IN, crds_of

@@ -16,7 +16,7 @@ import pytest
 
 from shared import __version__
 from shared.adapters.events.cloudevents import TICK
-from shared.core.deadlines.mark import STOPS_MAX
+from shared.core.deadlines.deadline import STOPS_MAX
 from shared.core.values.objects import format_instant
 from shared.devserver.ports import free_port
 from shared.devserver.real_servers import RealServer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
+from shared.core.usage.mark import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
 from shared.devserver.real_servers import RealServer, find_assets
 from shared.safeguards.state_schema import NAME as STATE
 from tests.integration.conftest import Api, Run, run_command

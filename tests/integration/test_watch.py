@@ -19,7 +19,7 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import Event, parse_event, parse_message
 from shared.adapters.kubernetes.connect import connect
 from shared.bootstrap.config import ProcessConfig
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.devserver.real_servers import RealServer, real_server
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Message, SweepStep

@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.installation.delete_guard import ACCOUNTS, NOT_CHECKED, VERSION, binds, guard, guard_name
 from shared.installation.guards import guards
 from shared.installation.kind_manifests import COMPONENTS

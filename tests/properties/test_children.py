@@ -6,7 +6,7 @@ from contextlib import aclosing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.evaluation.children import Children
 from tests.builders import JOB, POD, kind_rules

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.core.deadlines.deadline import mark_annotations
 from shared.core.deadlines.decide_stop import Stop, decide_stop, may_stop
-from shared.core.deadlines.mark import mark_annotations
 from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.decision.finish import finish_of
 from shared.core.decision.namespaces import namespace_of, plain_namespace

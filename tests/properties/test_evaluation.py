@@ -14,7 +14,7 @@ from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Decision, Expire
 from shared.core.decision.facts import Facts
 from shared.core.decision.finish import finish_of
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.values.objects import get_annotations, get_controller, get_text, ref_of

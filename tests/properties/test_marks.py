@@ -14,16 +14,19 @@ from hypothesis import strategies as st
 
 from shared.core.policy.usage import CONFIG_MAPS
 from shared.core.usage.decide_unused import DeleteUnused, RemoveMark, SetMark, UnusedDecision, decide_unused
-from shared.core.usage.field_writes import (
+from shared.core.usage.mark import (
     ANNOUNCEMENT_MANAGER,
     DELETED_AFTER,
     MARK_MANAGER,
     UNUSED_HASH,
     UNUSED_SINCE,
     USE_MANAGER,
+    announcement_patch,
     hash_foreign_writes,
+    mark_patch,
+    unmark_patch,
+    use_patch,
 )
-from shared.core.usage.mark import announcement_patch, mark_patch, unmark_patch, use_patch
 from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_annotations
 from shared.devserver.apiserver.writes import manage, merge_patch
 from tests.builders import LONG_AGO, NOW, copied

@@ -13,11 +13,10 @@ from shared.core.decision.finish import finish_of
 from shared.core.decision.makers import APPLIERS, DISPATCHERS
 from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.policy.ruling import add
-from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import InvalidTtlError, find_ttl
 from shared.core.values.objects import format_instant
-from shared.evaluation.decision_loop import find_lacking
+from shared.core.values.timing import add, format_duration
+from shared.evaluation.evaluator import find_lacking
 from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace, not_none
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
 from tests.properties.test_decide import comparable, of_its_kind

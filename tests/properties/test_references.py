@@ -5,8 +5,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.core.references.reference import ANY, as_pattern, fits, read_selector
-from shared.core.references.reference_index import ReferenceIndex
+from shared.core.references.reference import ANY, ReferenceIndex, as_pattern, fits, read_selector
 from tests.properties.strategies import any_text, json_values, paths_of, put
 from tests.references import carrying, read, read_by, shipped_carriers
 

@@ -13,7 +13,7 @@ from shared.core.policy.limits import BreakerLimits, RecreationLimits
 from shared.core.values.objects import ObjectRef
 from shared.safeguards import deletion_counts as module
 from shared.safeguards.deletion_counts import DeletionCounts
-from shared.safeguards.recreation import Recreations
+from shared.safeguards.denials import Recreations
 from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, with_trip, without_trip
 from tests.builders import NOW
 from tests.counts import counting, keys_of

@@ -5,8 +5,8 @@ from datetime import UTC, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.core.ttl.durations import DURATION_MAX, format_duration, parse_duration
 from shared.core.values.objects import format_instant, parse_instant, quote
+from shared.core.values.timing import DURATION_MAX, format_duration, parse_duration
 from tests.properties.strategies import any_text, anything, duration_texts, instant_texts, instants, result_of
 
 searching = settings(max_examples=150, deadline=None)

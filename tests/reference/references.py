@@ -1,7 +1,7 @@
 """All shipped carrier rules, what is never collected, and the reasons of decisions about unused objects."""
 
 from shared.adapters.config.carrier_files import read_carriers
-from shared.core.references.field_tree import POD_SPEC_FIELDS
+from shared.core.references.reading import POD_SPEC_FIELDS
 from shared.core.usage.never_collected import (
     ANNOTATIONS_READ,
     CLUSTER_CONFIG_MAPS,
@@ -32,7 +32,7 @@ def render():
             [_pod_spec_row(one) for one in POD_SPEC_FIELDS],
         ),
         carriers=table(("Kind", "Name", "Fields", "Searched as a whole"), [_row(one) for one in referring]),
-        none=table(("Kind", "Name", "Why"), [(one.kind, code(one.resource), one.refers_to_none) for one in none]),
+        none=table(("Kind", "Name", "Why"), [(one.kind, code(one.name), one.refers_to_none) for one in none]),
         never=table(("Objects", "Reason"), _never()),
         reasons=table(
             ("Reason", "Meaning", "What to do"), [(code(one), *texts) for one, texts in members(UnusedReason)]
@@ -51,7 +51,7 @@ def _row(carrier):
     fields = [f"{code(_path(one))} ({_about(one)})" for one in carrier.fields]
     notes = [carrier.notes] if carrier.notes else []
     cell = ", ".join([*specs, *fields]) or "annotations only"
-    return carrier.kind, code(carrier.resource), ". ".join([cell, *notes]), "no" if carrier.complete else "yes"
+    return carrier.kind, code(carrier.name), ". ".join([cell, *notes]), "no" if carrier.complete else "yes"
 
 
 def _path(field):

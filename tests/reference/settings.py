@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from shared.adapters.config.otel_settings import OtelSettings
 from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_address import TimersSettings
-from shared.core.ttl.durations import format_duration
+from shared.core.values.timing import format_duration
 from tests.reference.texts import code, described, fill, paragraphs, table
 
 _TYPES = {

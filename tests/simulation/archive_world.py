@@ -32,9 +32,8 @@ from shared.usecases.archive import archival
 from shared.usecases.archives.writer import ArchiveWriter
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
-from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
-from shared.usecases.timers import set_timers
+from shared.usecases.timers import schedule, set_timers
 from tests.builders import shipped_kinds
 from tests.fakes import FakeState, FakeTelemetry, ReadClock
 from tests.simulation.archive_checks import SLACK, ArchiveChecks, Sent, make_ref, sent

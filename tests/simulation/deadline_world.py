@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.deadlines.mark import STOPS_MAX
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.deadlines.deadline import STOPS_MAX
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import horizon
 from shared.devserver.apiserver.deletion import DeleteOptions
@@ -25,8 +24,8 @@ from shared.ports import Snapshot
 from shared.usecases.enforce import ENFORCEMENT
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
-from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
+from shared.usecases.timers import schedule
 from tests.builders import JOB
 from tests.fakes import FakeTelemetry, ReadClock
 from tests.simulation.checks import Violation

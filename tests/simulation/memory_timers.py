@@ -18,7 +18,7 @@ from shared.core.values.timing import backoff_seconds
 from shared.errors import TryLaterError
 from shared.messages import ATTEMPTS_COUNTED_MAX, Timer, TimerKey
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
-from shared.ports.timers import TIMERS_OF_ONE_PAGE
+from shared.ports.process import TIMERS_OF_ONE_PAGE
 
 CLOCK_STEP = timedelta(seconds=1)
 """A clock that was set back by more has made the planned retries too late."""

@@ -9,8 +9,7 @@ from typing import Any, cast
 from shared.adapters.config.policy_file import PolicyFile
 from shared.core.decision.decide import Context, Decision, Expire, decide
 from shared.core.decision.namespaces import plain_namespace
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ObjectRef, ref_of
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.errors import ConflictError, ForbiddenError, TryLaterError

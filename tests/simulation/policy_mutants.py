@@ -8,14 +8,12 @@ from typing import Any
 from shared.adapters.config.policy_file import PolicyFile
 from shared.core.decision.decide import Expire, Wait
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.policy.conditions import NAMESPACE, PolicyExpression
-from shared.core.policy.matching import Subject
-from shared.core.policy.outcome_ttl import OutcomeTtl
+from shared.core.policy.matching import NAMESPACE, OutcomeTtl, PolicyExpression, Subject
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.values.expressions import ExpressionError
 from shared.evaluation.evaluator import Evaluation
-from shared.evaluation.namespaces import Namespaces
+from shared.evaluation.namespaces_and_owners import Namespaces
 from shared.evaluation.ranks import Rank, Ranks
 from shared.ports import Snapshot
 from shared.usecases.handler import Decided, Handler

@@ -16,8 +16,7 @@ from shared.safeguards.pace import Pace
 from shared.usecases.enforce import ENFORCEMENT
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
-from shared.usecases.schedule import schedule
-from shared.usecases.timers import set_timers
+from shared.usecases.timers import schedule, set_timers
 from tests.fakes import ReadClock
 from tests.simulation.budget import SlowRestraints
 from tests.simulation.calls import Invocation, invocation

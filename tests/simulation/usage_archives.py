@@ -13,7 +13,7 @@ from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
 from shared.usecases.archives.writer import ArchiveWriter
-from shared.usecases.usage.archive import UsageArchive
+from shared.usecases.usage.handler import UsageArchive
 from tests.archives import FakeArchive, FakeArchives, copied_of
 from tests.builders import shipped_kinds
 

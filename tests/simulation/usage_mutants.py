@@ -4,17 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared.core.references.target_names import TargetNames
+from shared.core.references.reference import TargetNames
 from shared.core.usage import decide_unused, passes
 from shared.core.usage.decide_unused import UnusedFacts
 from shared.core.usage.passes import Observation, Pass
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.evaluation.usage_reader import UsageFound, UsageReader
-from shared.usecases.usage import deletion, storage
-from shared.usecases.usage.deletion import UsageDeletion
+from shared.usecases.usage import deletion
+from shared.usecases.usage.deletion import UsageDeletion, UsageStorage
 from shared.usecases.usage.handler import UsageHandler
 from shared.usecases.usage.marks import UsageMarks
-from shared.usecases.usage.storage import UsageStorage
 from tests.simulation.usage_world import UsageMutant, UsageSimCluster
 
 _look, _find_carriers = UsageReader.look, UsageReader.find_carriers
@@ -131,7 +130,6 @@ USAGE_MUTANTS: Mapping[str, UsageMutant] = {
         "archived",
         patches=[
             (UsageHandler, "prove_archived", _prove_once),
-            (storage, "find_unarchived", _find_unarchived_once),
             (deletion, "find_unarchived", _find_unarchived_once),
         ],
     ),

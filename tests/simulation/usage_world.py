@@ -19,7 +19,7 @@ from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.resources import CONFIG_MAPS, CRON_JOBS, NAMESPACES, PODS, SECRETS
 from shared.devserver.apiserver.writes import copied, merge_patch
 from shared.errors import TtlError
-from shared.evaluation.namespaces import Namespaces
+from shared.evaluation.namespaces_and_owners import Namespaces
 from shared.evaluation.usage_reader import UsageReader
 from shared.usecases.usage.handler import UsageHandler
 from shared.usecases.usage.tick import Usage

@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from shared.adapters.config.kind_files import read_catalogue
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.devserver.apiserver.resources import Object, Resource
 from shared.devserver.apiserver.store import Store
 from shared.devserver.apiserver.writes import WriteOptions, merge_patch

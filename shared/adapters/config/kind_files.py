@@ -11,9 +11,8 @@ from pydantic import ValidationError
 import shared
 from shared.adapters.config.compiled_kinds import list_yaml, load_yaml, read_compiled
 from shared.adapters.config.yaml_file import FileError, read_model
-from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import SHIPPED
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 
 KINDS = Path(shared.__file__ or "").parent / "kinds"
 

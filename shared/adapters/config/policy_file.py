@@ -15,10 +15,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
 
 from shared.adapters.config.yaml_file import FileError, parse_model, read_text
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.policy.conditions import Grouping
+from shared.core.kinds.rule import Catalogue
+from shared.core.policy.matching import Grouping
 from shared.core.policy.policy import Policy
-from shared.core.ttl.durations import format_duration
+from shared.core.values.timing import format_duration
 
 POLICY_POLL_SECONDS = 1.0
 """Minimum time between two reads of the file, however often the policy is requested."""

@@ -27,7 +27,7 @@ from shared.adapters.config.setting_values import (
 )
 from shared.adapters.config.timers_address import TimersSettings
 from shared.core.archive.signature import UNSIGNED, SigningKeys
-from shared.core.ttl.durations import parse_duration
+from shared.core.values.timing import parse_duration
 from shared.errors import TtlError
 from shared.usecases.archives.byte_gate import ARCHIVE_BYTES_MAX
 

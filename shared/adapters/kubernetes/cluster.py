@@ -39,7 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class KubernetesCluster(ListingApiServer):
-    """A cluster: implements `shared.ports.Cluster` and `shared.ports.usage_cluster.UsageCluster`, and watches.
+    """A cluster: implements `shared.ports.Cluster` and `shared.ports.cluster.UsageCluster`, and watches.
 
     Args:
         transport: See `ApiServer`.

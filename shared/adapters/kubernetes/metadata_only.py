@@ -19,7 +19,7 @@ from shared.core.policy.usage import USAGE_KINDS
 from shared.core.references.reference import TargetKind
 from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, get_in, get_text, list_mappings
 from shared.errors import PermanentError
-from shared.ports.usage_cluster import Target
+from shared.ports.cluster import Target
 
 JSON = "application/json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

@@ -10,7 +10,7 @@ from shared.adapters.kubernetes.metadata_only import METADATA_LIST
 from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError
-from shared.ports.policy_reports import AuditReport, WrittenReport
+from shared.ports.telemetry import AuditReport, WrittenReport
 
 NAME = "ttl-after-finished"
 """The name of each report: the roles of `components/audit-reports` allow changes of no other."""
@@ -25,7 +25,7 @@ _PAGE = 500
 
 
 class KubernetesPolicyReports:
-    """Implements `shared.ports.policy_reports.PolicyReports`.
+    """Implements `shared.ports.telemetry.PolicyReports`.
 
     Args:
         server: The API server.
@@ -37,7 +37,7 @@ class KubernetesPolicyReports:
         self._plurals: set[str] = set()
 
     async def list_written(self) -> Mapping[str, WrittenReport] | None:
-        """See `shared.ports.policy_reports.PolicyReports`."""
+        """See `shared.ports.telemetry.PolicyReports`."""
         wanted = {"policyreports"} if self._namespace else {"policyreports", "clusterpolicyreports"}
         written: dict[str, WrittenReport] = {}
         self._plurals = wanted & await self._served()
@@ -71,7 +71,7 @@ class KubernetesPolicyReports:
                 return
 
     async def write(self, report: AuditReport, written: WrittenReport | None) -> bool:
-        """See `shared.ports.policy_reports.PolicyReports`."""
+        """See `shared.ports.telemetry.PolicyReports`."""
         plural = _plural(report.namespace)
         body = body_of(report)
         is_same = written is not None and written.digest == get_annotations(body)[DIGEST]
@@ -86,7 +86,7 @@ class KubernetesPolicyReports:
         return True
 
     async def remove(self, written: WrittenReport) -> None:
-        """See `shared.ports.policy_reports.PolicyReports`."""
+        """See `shared.ports.telemetry.PolicyReports`."""
         path = f"{_collection(_plural(written.ref.namespace), written.ref.namespace)}/{NAME}"
         preconditions = {"uid": written.ref.uid, "resourceVersion": written.resource_version}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}

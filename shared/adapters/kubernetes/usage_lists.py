@@ -21,7 +21,7 @@ from shared.core.references.reference import TargetKind
 from shared.core.values.objects import get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, PermanentError, TtlError
 from shared.ports import Page, Snapshot, Unreadable
-from shared.ports.usage_cluster import ListableKind, ListableKinds, Target, TargetPage
+from shared.ports.cluster import ListableKind, ListableKinds, Target, TargetPage
 
 _RULES = {TargetKind.SECRET: SECRETS, TargetKind.CONFIG_MAP: CONFIG_MAPS}
 
@@ -49,7 +49,7 @@ class ListingApiServer(LoggingApiServer):
         self._page_limits = PageLimits()
 
     async def list_kinds(self) -> ListableKinds:
-        """See `shared.ports.usage_cluster.UsageCluster`."""
+        """See `shared.ports.cluster.UsageCluster`."""
         core, named = await self._document("/api"), await self._document("/apis")
 
         async def read(path: str) -> Any:
@@ -60,7 +60,7 @@ class ListingApiServer(LoggingApiServer):
     async def list_objects(
         self, kind: ListableKind, *, namespace: str = "", continue_token: str = "", limit: int = PAGE_LIMIT
     ) -> Page:
-        """See `shared.ports.usage_cluster.UsageCluster`."""
+        """See `shared.ports.cluster.UsageCluster`."""
         if kind.target is not None:
             raise PermanentError(f"{kind.name}: expected another kind, since the data of these is never read")
         ask = partial(self._list_objects, kind, namespace, continue_token)
@@ -69,12 +69,12 @@ class ListingApiServer(LoggingApiServer):
     async def list_targets(
         self, kind: TargetKind, *, namespace: str = "", continue_token: str = "", limit: int = PAGE_LIMIT
     ) -> TargetPage:
-        """See `shared.ports.usage_cluster.UsageCluster`."""
+        """See `shared.ports.cluster.UsageCluster`."""
         ask = partial(self._list_targets, kind, namespace, continue_token)
         return await self._page_limits.fit(kind, limit, ask)
 
     async def get_target(self, kind: TargetKind, namespace: str, name: str) -> Target | None:
-        """See `shared.ports.usage_cluster.UsageCluster`."""
+        """See `shared.ports.cluster.UsageCluster`."""
         path = f"{object_path(_RULES[kind], namespace, name)}?includeObject=Metadata"
         answer = await self.request("GET", path, accept=TABLE, missing_ok=True)
         if answer is None:
@@ -82,7 +82,7 @@ class ListingApiServer(LoggingApiServer):
         return next(iter(read_rows(answer.body, kind, answer.read_at, answer.ahead)), None)
 
     async def get_with_data(self, kind: TargetKind, namespace: str, name: str) -> Snapshot | None:
-        """See `shared.ports.usage_cluster.UsageCluster`."""
+        """See `shared.ports.cluster.UsageCluster`."""
         rule = _RULES[kind]
         answer = await self.request("GET", object_path(rule, namespace, name), missing_ok=True)
         return None if answer is None else Snapshot(typed(answer.body, rule), answer.read_at, answer.ahead)

@@ -4,7 +4,7 @@ from typing import Any
 
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import EventLevel, Journal, Refusal, Report, Telemetry
-from shared.usecases.journal_entries import (
+from shared.usecases.reports import (
     entry_of_archive,
     entry_of_deletion,
     entry_of_refusal,

@@ -17,8 +17,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import SOURCED, TICK
 from shared.adapters.telemetry.scraping import run_in_loop
 from shared.core.decision.forecast import FORECAST_HOURS, Forecast
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.usage import USAGE_KINDS
 from shared.core.values.objects import ObjectRef
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, Timer, TimersSet

@@ -36,8 +36,7 @@ from shared.adapters.telemetry.metric_parts import (
 from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
 from shared.core.decision.decide import Reason
 from shared.core.decision.facts import Audited
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped

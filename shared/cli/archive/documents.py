@@ -11,10 +11,10 @@ import yaml
 
 from shared.cli.archive.source import ArchiveSource
 from shared.cli.output.printing import inform, plural
+from shared.core.archive.copies import describe_rivals, find_damage
 from shared.core.archive.document import Document, Record
 from shared.core.archive.identity import SourceCluster
 from shared.core.archive.layout import ArchiveKey, parse_key
-from shared.core.archive.verify import describe_rivals, find_damage
 from shared.core.values.objects import format_instant, get_text, list_mappings, printable, ref_of
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.evaluation.children import CHILDREN_MAX

@@ -17,8 +17,7 @@ from shared.cli.output.printing import confirm, echo, inform
 from shared.core.archive.identity import MARKER, KnownArchive, Marker
 from shared.core.values.objects import printable
 from shared.errors import TtlError
-from shared.evaluation.archive_identity import new_id
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity, new_id
 from shared.installation.place import HOME, RUN
 from shared.safeguards.archive_ids import remember_archive
 

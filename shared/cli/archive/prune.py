@@ -22,11 +22,10 @@ from shared.cli.input.options import Options, cluster_options, duration_option, 
 from shared.cli.output.printing import confirm, echo, inform, plural
 from shared.core.archive.destination import S3, Destination, parse_destination
 from shared.core.archive.layout import prefix_of
-from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule, lifecycle_scope
-from shared.core.archive.prune import find_prune_refusal
+from shared.core.archive.prune import find_prune_refusal, lifecycle_command, lifecycle_rule, lifecycle_scope
 from shared.core.policy.archives import ArchiveDestination
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import printable
+from shared.core.values.timing import format_duration
 from shared.errors import TtlError
 from shared.evaluation.archive_identity import IdentifiedArchive
 from shared.usecases.archives.retention import PruneReport, prune_archive

@@ -21,9 +21,9 @@ from shared.cli.objects.advice import commands_for
 from shared.cli.objects.object_report import describe_fate
 from shared.cli.output.printing import confirm, echo, inform, plural
 from shared.core.archive.document import Document
-from shared.core.archive.field_path import FieldPath, parse_field_path
+from shared.core.archive.draft import FieldPath, parse_field_path
 from shared.core.archive.layout import ArchiveKey
-from shared.core.archive.resumers import QUEUE_LABEL
+from shared.core.archive.server_fields import QUEUE_LABEL
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.core.values.objects import format_instant, get_annotations, printable, ref_of
 from shared.errors import TtlError

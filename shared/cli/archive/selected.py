@@ -13,7 +13,7 @@ from shared.cli.archive.source import ArchiveSource, open_source
 from shared.cli.input.options import CallableT, Options, context_namespace_option, duration_option
 from shared.cli.input.target import namespace_of, split_target
 from shared.cli.output.printing import inform
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import format_instant, parse_instant, printable
 from shared.errors import AbsentDocumentError, TtlError
 from shared.usecases.archives.search import ArchiveSelection, Chosen, MatchKind, Wanted, choose, find_versions

@@ -26,13 +26,12 @@ from shared.cli.input.target import connected
 from shared.cli.output.printing import inform
 from shared.core.archive.identity import ArchiveCluster, parse_cluster_part
 from shared.core.archive.layout import prefix_of
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import printable
 from shared.errors import OtherArchiveError, TtlError
-from shared.evaluation.archive_identity import IdentifiedArchive
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity, IdentifiedArchive
 from shared.ports.archive import Archive
 from shared.safeguards.archive_ids import ReadArchiveIds
 

@@ -17,12 +17,11 @@ from shared.adapters.config.settings import read_settings
 from shared.bootstrap.archives import OpenedArchives
 from shared.cli.input.options import NONE, Options, home_namespace, known_kinds, read_policy
 from shared.core.archive.identity import ArchiveCluster
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import PermanentError, TtlError
-from shared.evaluation.archive_identity import IdentifiedArchives
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity, IdentifiedArchives
 from shared.installation.installed import Installed, find_other_namespaces, read_installed
 from shared.installation.leader import LEASE_NAMESPACES_MAX, Leader, list_leaders, read_leader
 from shared.installation.place import LEASE, RUN

@@ -11,14 +11,14 @@ from shared.cli.deleters.in_force import InForce, NamespaceState
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decision.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import ObjectRef, format_instant
+from shared.core.values.timing import format_duration
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed
 from shared.installation.leader import Leader
 from shared.installation.place import Place
-from shared.safeguards.recreation import name_of
+from shared.safeguards.denials import name_of
 from shared.safeguards.safeguards import Safeguard
 from shared.safeguards.state_schema import BrakeStop, Trip
 

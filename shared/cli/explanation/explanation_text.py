@@ -24,14 +24,14 @@ from shared.cli.output.printing import describe_instant, describe_time, terminal
 from shared.core.archive.gate import AWAITS_ARCHIVE
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.capacity import Counted, QuotaUsage
-from shared.core.decision.case import OWNER_REASONS
 from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait, find_deletion, find_fate
+from shared.core.decision.facts import OWNER_REASONS
 from shared.core.decision.finish import EARLY_FINISH
 from shared.core.kinds.rule import Outcome
-from shared.core.policy.conditions import Grouping
+from shared.core.policy.matching import Grouping
 from shared.core.policy.policy_rule import NOT_BEFORE, PolicyRule
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import format_instant, printable
+from shared.core.values.timing import format_duration
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 from shared.usecases.timers import find_warned_at

@@ -35,7 +35,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.values.objects import ObjectRef, get_text, printable
 from shared.errors import TtlError
-from shared.evaluation.cluster_id import ClusterIdentity
+from shared.evaluation.archive_identity import ClusterIdentity
 from shared.installation.guard_status import read_guard
 from shared.ports import JournalAction
 from shared.safeguards.safeguards import Safeguard

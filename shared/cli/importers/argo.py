@@ -17,8 +17,8 @@ from shared.cli.importers.imported import (
     expect_mapping,
     parse_embedded,
 )
-from shared.core.ttl.durations import format_duration, parse_duration, parse_go_duration
 from shared.core.values.objects import quote
+from shared.core.values.timing import format_duration, parse_duration, parse_go_duration
 
 CONFIG = "workflow-controller-configmap"
 WORKFLOWS = "workflows.argoproj.io"

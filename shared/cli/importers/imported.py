@@ -11,10 +11,10 @@ import yaml
 
 from shared.adapters.config.yaml_file import SafeLoader, describe_error
 from shared.cli.input.documents import open_file, read_documents
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import get_in, get_text, quote
 from shared.errors import TtlError
-from shared.evaluation.served import list_served
+from shared.evaluation.namespaces_and_owners import list_served
 from shared.installation.inventory import read_list
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it

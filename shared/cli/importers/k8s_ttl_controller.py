@@ -6,8 +6,8 @@ Source: TwiN/k8s-ttl-controller README.md, main.go.
 from collections.abc import Sequence
 
 from shared.cli.importers.imported import FROM_CREATION, ClusterReads, Imported, Source, import_annotated
-from shared.core.ttl.durations import format_duration, parse_duration
 from shared.core.values.objects import list_mappings, quote
+from shared.core.values.timing import format_duration, parse_duration
 
 TTL = "k8s-ttl-controller.twin.sh/ttl"
 REFRESHED = "k8s-ttl-controller.twin.sh/refreshed-at"

@@ -25,8 +25,8 @@ from shared.cli.importers.imported import (
     note_absolute,
     parse_embedded,
 )
-from shared.core.ttl.durations import format_duration, parse_duration
 from shared.core.values.objects import get_text, list_mappings, quote
+from shared.core.values.timing import format_duration, parse_duration
 
 TTL = "janitor/ttl"
 EXPIRES = "janitor/expires"

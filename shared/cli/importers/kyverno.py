@@ -24,10 +24,10 @@ from shared.cli.importers.imported import (
     import_annotated,
     note_absolute,
 )
-from shared.core.policy.conditions import VARIABLES
-from shared.core.ttl.durations import format_duration, parse_duration, parse_go_duration
+from shared.core.policy.matching import VARIABLES
 from shared.core.values.expressions import ExpressionError, compile_expression
 from shared.core.values.objects import get_text, quote
+from shared.core.values.timing import format_duration, parse_duration, parse_go_duration
 
 CLEANUP = ("ClusterCleanupPolicy", "CleanupPolicy")
 DELETING = ("DeletingPolicy", "NamespacedDeletingPolicy")

@@ -20,8 +20,8 @@ from shared.cli.importers.imported import (
     expect_text,
     parse_embedded,
 )
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import get_text, quote
+from shared.core.values.timing import format_duration
 
 GLOBAL, GLOBAL_KEY = "tekton-pruner-default-spec", "global-config"
 OF_NAMESPACE, NAMESPACE_KEY = "tekton-pruner-namespace-spec", "ns-config"

@@ -13,9 +13,9 @@ import click
 from shared.adapters.config import setting_values
 from shared.adapters.config.kind_files import RuleFile, as_catalogue, read_rule_files
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.ttl.durations import parse_duration
+from shared.core.values.timing import parse_duration
 from shared.installation.place import HOME
 
 NONE = "none"

@@ -12,11 +12,10 @@ from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.watch_lines import Memory
 from shared.cli.input.options import Options, known_kinds, split_kinds
 from shared.cli.output.printing import inform
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import ObjectRef, printable
 from shared.errors import PermanentError, TtlError
-from shared.evaluation.served import list_served, list_unserved
+from shared.evaluation.namespaces_and_owners import list_served, list_unserved
 
 READ_SECONDS = 5.0
 """How long a command that a person types waits for each answer to a read."""

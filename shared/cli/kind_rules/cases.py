@@ -8,17 +8,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from shared.adapters.config.yaml_file import describe_problem
-from shared.core.deadlines.mark import is_merged
-from shared.core.deadlines.run import run_of, waiting_of
-from shared.core.decision.finish import EARLY_FINISH, Finish, find_early_finish, finish_of, lacks_managed_fields
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.deadline_rule import DeadlineRule
-from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
+from shared.core.deadlines.deadline import is_merged
+from shared.core.decision.finish import (
+    EARLY_FINISH,
+    Finish,
+    find_early_finish,
+    finish_of,
+    lacks_managed_fields,
+    run_of,
+    waiting_of,
+)
 from shared.core.kinds.predicates import UnknownShapeError
-from shared.core.kinds.rule import Outcome
-from shared.core.ttl.durations import format_duration
+from shared.core.kinds.rule import Catalogue, Outcome
+from shared.core.kinds.ttl_and_deadline import DeadlineRule, NativeDeadline, NativeTtl
 from shared.core.ttl.ttl import InvalidTtlError, native_ttl
 from shared.core.values.objects import format_instant, printable, ref_of
+from shared.core.values.timing import format_duration
 from shared.errors import TtlError
 
 

@@ -3,11 +3,26 @@
 import json
 from collections.abc import Iterator
 
-from shared.core.kinds.deadline_rule import DeadlineRule, PendingRule, StopRule, Waiter
-from shared.core.kinds.native_ttl import InheritedTtl, NativeDeadline, NativeTtl, TtlField
-from shared.core.kinds.predicates import Predicate
+from shared.core.kinds.predicates import (
+    CelTime,
+    ConditionTime,
+    FieldTime,
+    FinishSource,
+    LatestTime,
+    Predicate,
+    TimeSource,
+)
 from shared.core.kinds.rule import Cleaner, KindRule, Outcome
-from shared.core.kinds.times import CelTime, ConditionTime, FieldTime, FinishSource, LatestTime, TimeSource
+from shared.core.kinds.ttl_and_deadline import (
+    DeadlineRule,
+    InheritedTtl,
+    NativeDeadline,
+    NativeTtl,
+    PendingRule,
+    StopRule,
+    TtlField,
+    Waiter,
+)
 from shared.core.kinds.wording import any_of, describe_finished, describe_replaced, describe_test
 
 _SOURCES = {

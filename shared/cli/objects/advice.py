@@ -6,8 +6,8 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from shared.core.archive.gate import AWAITS_ARCHIVE
+from shared.core.deadlines.deadline import DEADLINE_EXCEEDED
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.deadlines.mark import DEADLINE_EXCEEDED
 from shared.core.decision.decide import Decision, Reason
 from shared.core.decision.namespaces import ARCHIVE
 from shared.core.kinds.rule import KindRule

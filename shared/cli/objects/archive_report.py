@@ -15,10 +15,9 @@ from shared.core.archive.gate import AWAITS_ARCHIVE, CHILD_REASONS
 from shared.core.decision.decide import NOT_AHEAD, Decision, Expire, Ignore, Reason, find_wait
 from shared.core.decision.facts import Facts
 from shared.core.kinds.rule import KindRule
-from shared.core.policy.ruling import add
-from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
 from shared.core.values.objects import ObjectRef, format_instant, get_in, quote
+from shared.core.values.timing import add, format_duration
 from shared.evaluation.batch import BatchResult
 
 _TEKTON_RESULTS = "Tekton Results has not marked it as stored"

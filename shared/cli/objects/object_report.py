@@ -12,10 +12,10 @@ from shared.cli.output.printing import describe_instant, describe_time, instant_
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
 from shared.core.decision.facts import DeadlineFacts, Facts
-from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
-from shared.core.ttl.durations import format_duration
+from shared.core.kinds.ttl_and_deadline import Action
 from shared.core.values.objects import ObjectRef, format_instant
+from shared.core.values.timing import format_duration
 
 if TYPE_CHECKING:  # what is in force takes 100 ms to load, and `explain -f` needs none of it
     from shared.cli.deleters.in_force import PolicyInForce

@@ -20,19 +20,16 @@ from shared.core.decision.decide import Decision, Reason
 from shared.core.decision.facts import Context, Fact
 from shared.core.decision.finish import finish_of
 from shared.core.decision.namespaces import Namespace
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.edits import describe_saved
 from shared.core.values.objects import ObjectRef, get_text, ref_of
 from shared.errors import PermanentError, TtlError
 from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.batch import BatchEvaluator, BatchResult
-from shared.evaluation.decision_loop import find_lacking
-from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.owners import Owners
-from shared.evaluation.quotas import Quotas
+from shared.evaluation.evaluator import Evaluator, find_lacking
+from shared.evaluation.namespaces_and_owners import Namespaces, Owners
+from shared.evaluation.ranks import Quotas
 from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Archives, Cluster, Page, Snapshot, Unreadable
 

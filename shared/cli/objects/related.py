@@ -11,21 +11,20 @@ from typing import Any
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.archive_report import describe_own_deletion
 from shared.core.archive.gate import AWAITS_ARCHIVE, AWAITS_CHILDREN
-from shared.core.decision.case import OWNER_REASONS
-from shared.core.decision.cleaners import find_cleaners, find_finalizers
 from shared.core.decision.decide import Decision, Expire, Facts, Ignore, Reason, Wait
-from shared.core.decision.facts import find_propagation
+from shared.core.decision.facts import OWNER_REASONS, find_propagation
 from shared.core.decision.finish import Finish, find_early_finish, finish_of
+from shared.core.decision.makers import find_cleaners, find_finalizers
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.wording import Unfinished, describe_replaced, explain_unfinished
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
-from shared.core.ttl.durations import format_duration
 from shared.core.ttl.edits import HELD_TTL, describe_saved, find_held_problem
 from shared.core.values.objects import ObjectRef, format_instant, get_annotations, get_controller, list_mappings
+from shared.core.values.timing import format_duration
 from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.owners import Owners
+from shared.evaluation.namespaces_and_owners import Owners
 from shared.ports import Snapshot
 
 OWNERS_MAX = 8

@@ -17,8 +17,8 @@ import click
 from rich.cells import cell_len, chop_cells
 
 from shared.adapters.telemetry.log_lines import is_json
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import format_instant, printable
+from shared.core.values.timing import format_duration
 
 
 def plural(count: int, one: str, several: str = "") -> str:

@@ -20,12 +20,11 @@ from shared.core.deadlines.deadline import Stage
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decision.decide import Decision, Expire, Ignore, Reason, Wait, find_fate
 from shared.core.decision.facts import find_propagation
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import Policy
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import printable
+from shared.core.values.timing import format_duration
 from shared.evaluation.batch import BatchResult
 
 SHOWN = 20

@@ -14,8 +14,8 @@ from shared.cli.output.printing import instant_as_json
 from shared.cli.output.tables import make_table
 from shared.cli.planning.comparison import AnyDecision, Term, plain_term, source_of
 from shared.core.decision.decide import Wait, find_fate
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import printable
+from shared.core.values.timing import format_duration
 from shared.evaluation.batch import BatchResult
 
 NAMELESS = "-"

@@ -9,11 +9,10 @@ from shared.cli.input.options import split_kinds
 from shared.cli.input.target import find_kinds
 from shared.cli.objects.preview import Preview, find_all
 from shared.cli.output.printing import counted, warn
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import printable
-from shared.evaluation.served import list_served, list_unserved
+from shared.evaluation.namespaces_and_owners import list_served, list_unserved
 from shared.ports import Archives
 
 

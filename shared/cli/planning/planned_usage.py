@@ -20,13 +20,12 @@ from shared.cli.output.tables import make_table, output_console
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
 from shared.cli.usage.usage_report import describe_never_used, usage_as_json
 from shared.core.policy.policy import Policy
-from shared.core.ttl.durations import format_duration
 from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import get_text, printable
+from shared.core.values.timing import format_duration
 from shared.errors import TtlError
 from shared.evaluation.usage_reader import UsageReader
-from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan
-from shared.safeguards.state_schema import NAME
+from shared.safeguards.state_schema import NAME, AcceptedPlan, hash_unused_rules, with_accepted_plan
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster

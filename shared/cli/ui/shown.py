@@ -12,7 +12,7 @@ from typing import Protocol
 from shared.adapters.kubernetes.journal_reading import JournalEvent
 from shared.adapters.kubernetes.reviews import AskedRight, ReviewedUser, Reviews
 from shared.cli.ui.cluster_view import ClusterView, KindPlace, ObjectGroup
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ObjectRef
 from shared.safeguards.state_schema import NAME
 

@@ -15,15 +15,14 @@ from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
 from shared.core.policy.usage import CONFIG_MAPS, SECRETS, USAGE_KINDS
 from shared.core.references.carrier import Carriers
-from shared.core.references.reference import Reference, TargetKind
-from shared.core.references.target_names import names_of
+from shared.core.references.reference import Reference, TargetKind, names_of
 from shared.core.usage.decide_unused import UnusedContext, UnusedDecision, decide_unused
 from shared.core.usage.mark import read_unused_mark
 from shared.core.usage.passes import Observation
 from shared.core.usage.unused_reasons import UnusedReason
 from shared.core.values.objects import get_text, parse_instant
 from shared.errors import PermanentError
-from shared.evaluation.namespaces import Namespaces
+from shared.evaluation.namespaces_and_owners import Namespaces
 from shared.evaluation.usage_reader import HeldTargets, UsageFound, UsageReader
 from shared.ports import Cluster, Target
 

@@ -14,9 +14,7 @@ from shared.cli.input.target import namespace_of
 from shared.cli.output.printing import describe_instant, describe_time, instant_as_json, terminal_width, wrap
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_one_usage, source_of
 from shared.core.kinds.rule import KindRule
-from shared.core.references.reference import Reference
-from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX
-from shared.core.ttl.durations import format_duration
+from shared.core.references.reference import REFERENCES_OF_ONE_MAX, Reference
 from shared.core.usage.decide_unused import (
     DeleteUnused,
     Keep,
@@ -29,6 +27,7 @@ from shared.core.usage.decide_unused import (
 from shared.core.usage.mark import ANNOTATIONS_BYTES_MAX, find_excess_bytes, is_marked, mark_patch, use_patch
 from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import format_instant, get_text, printable, ref_of
+from shared.core.values.timing import format_duration
 from shared.evaluation.usage_reader import UsageReader
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none

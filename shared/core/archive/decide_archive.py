@@ -11,9 +11,8 @@ from typing import Any
 
 from shared.core.archive.archiving import Archiving
 from shared.core.archive.gate import InvalidArchiveError, find_archive_fact, find_archiving
-from shared.core.decision.case import Case, is_of_kind
 from shared.core.decision.decide import NOT_AHEAD, Ignore, find_audit
-from shared.core.decision.facts import NOTHING_KNOWN, Context, Facts, Reason
+from shared.core.decision.facts import NOTHING_KNOWN, Case, Context, Facts, Reason, is_of_kind
 from shared.core.decision.finish import Finish, finish_of
 from shared.core.decision.namespaces import ARCHIVE
 from shared.core.kinds.rule import KindRule

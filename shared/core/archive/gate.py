@@ -18,22 +18,34 @@ Whether Tekton Results has stored an object is read from the annotations of its 
 Neither annotation has a time. The watcher writes them by server-side apply, so the time of the entry in managedFields
 that owns the annotation is that of its last write: never before the acknowledgement. Without such an entry the newest
 write of the object counts, which is not before it either.
+
+`find_unarchived` is this gate for unused objects, which never finish. Annotations about archives do not count there.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
-from shared.core.decision.case import Case
-from shared.core.decision.facts import Facts, Reason, find_propagation
+from shared.core.decision.facts import Case, Facts, Reason, find_propagation
 from shared.core.decision.namespaces import ARCHIVE
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.archives import NATIVE_GROUP, ArchiveDestination
 from shared.core.policy.matching import NamespaceUnreadError, Subject
-from shared.core.policy.ruling import UnreadableRuleError, add, find_archive_rule, find_future_archive_rule
-from shared.core.values.objects import ANNOTATION_DOMAIN, get_in, get_text, list_mappings, parse_instant, quote
+from shared.core.policy.policy import Policy
+from shared.core.policy.policy_rule import PolicyRule
+from shared.core.policy.ruling import UnreadableRuleError, find_archive_rule, find_future_archive_rule
+from shared.core.values.objects import (
+    ANNOTATION_DOMAIN,
+    format_instant,
+    get_in,
+    get_text,
+    list_mappings,
+    parse_instant,
+    quote,
+)
+from shared.core.values.timing import add
 
 AWAITS_ARCHIVE = (Reason.NOT_ARCHIVED, Reason.ARCHIVE_UNREAD)
 """Why an object is kept until its archive has acknowledged it."""
@@ -275,3 +287,49 @@ def _annotated(case: Case, value: str, by_rule: Archiving | None, *, is_of_names
 
 def _source() -> str:
     return f"annotation {ANNOTATION_DOMAIN}/{ARCHIVE}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveProof:
+    """What an archive holds of one object.
+
+    Attributes:
+        fact: Whether it has acknowledged the object, and which version.
+        destination: The archive that was asked.
+        seen_at: The API server's time of the read of the object.
+    """
+
+    fact: ArchiveFact
+    destination: ArchiveDestination
+    seen_at: datetime
+
+
+def find_unused_archiving(rule: PolicyRule | None) -> Archiving | None:
+    """How an object is archived before it is deleted by a rule with `unused`; None if it is not."""
+    if rule is None or rule.archive is None:
+        return None
+    return Archiving(rule.archive.to, rule.source, rule.name, rule.archive.grace, children=False)
+
+
+def find_unarchived(obj: Any, rule: PolicyRule | None, policy: Policy, proof: ArchiveProof | None) -> str:
+    """Why an object that is due may not be deleted yet because of its archive; empty if it may.
+
+    Args:
+        obj: The version of the object that would be deleted.
+        rule: The policy rule that has it deleted.
+        policy: The policy in force.
+        proof: What its archive holds; None if it was not asked.
+    """
+    archiving = find_unused_archiving(rule)
+    if archiving is None:
+        return ""
+    missing = f"archive {archiving.to} has not acknowledged this version of it"
+    if proof is None or proof.destination != policy.archives.get(archiving.to):
+        return missing
+    fact = proof.fact
+    if not (fact.is_about(obj, archiving) and fact.is_read_back) or fact.acknowledged_at is None:
+        return fact.problem or missing
+    ready_at = add(fact.acknowledged_at, archiving.grace)
+    if archiving.grace and proof.seen_at < ready_at:
+        return f"the grace of archive {archiving.to} ends {format_instant(ready_at)}"
+    return ""

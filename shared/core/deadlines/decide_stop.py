@@ -22,20 +22,23 @@ from typing import Any
 
 from shared.core.archive.gate import InvalidArchiveError, find_archiving
 from shared.core.deadlines.deadline import (
+    DEADLINE_EXCEEDED,
     DEADLINES,
     ON_DEADLINE,
+    STOPS_MAX,
     Deadline,
     InvalidDeadlineError,
+    InvalidMarkError,
+    Mark,
     Stage,
     annotated_deadlines,
+    is_merged,
+    read_mark,
 )
-from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPS_MAX, InvalidMarkError, Mark, is_merged, read_mark
-from shared.core.deadlines.run import Run, Waiting, find_stop_problem, run_of, waiting_of
-from shared.core.decision.case import Case, is_of_kind
 from shared.core.decision.decide import NOT_AHEAD, Ignore, Wait, find_audit, find_kept, find_wait
 from shared.core.decision.evaluate import Evaluated
-from shared.core.decision.facts import NOTHING_KNOWN, Context, DeadlineFacts, Facts, Reason
-from shared.core.decision.finish import Finish, finish_of
+from shared.core.decision.facts import NOTHING_KNOWN, Case, Context, DeadlineFacts, Facts, Reason, is_of_kind
+from shared.core.decision.finish import Finish, Run, Waiting, find_stop_problem, finish_of, run_of, waiting_of
 from shared.core.decision.makers import find_applier, find_dispatcher
 from shared.core.kinds.predicates import UnknownShapeError
 from shared.core.kinds.rule import KindRule, Outcome

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any, Literal
 
 from shared.core.archive.gate import apply_gate
-from shared.core.decision.case import OWNER_REASONS, Case, is_of_kind
-from shared.core.decision.facts import MISSING, Context, Fact, Facts, Reason
+from shared.core.decision.facts import MISSING, OWNER_REASONS, Case, Context, Fact, Facts, Reason, is_of_kind
 from shared.core.decision.finish import Finish, finish_of
 from shared.core.decision.makers import Applier, Dispatcher, find_applier, find_dispatcher
 from shared.core.decision.ranks import is_kept

@@ -1,25 +1,29 @@
-"""The inputs and results of a decision: the context beside an object, the facts about it, and those that may lack."""
+"""The inputs and results of a decision.
+
+A decision has the context beside an object, the facts about the object, and the case: the object with both, and the
+reasons that keep it whatever its TTL or its deadline is. A fact that was not read may be missing.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from shared.core.archive.archiving import ArchiveFact, Archiving, ChildrenFact
-from shared.core.deadlines.deadline import Deadline, Stage
-from shared.core.deadlines.mark import Mark
+from shared.core.deadlines.deadline import Deadline, Mark, Stage
 from shared.core.decision.capacity import Counted, QuotaPressure
 from shared.core.decision.finish import Finish
 from shared.core.decision.makers import Dispatcher
-from shared.core.decision.namespaces import Namespace
+from shared.core.decision.namespaces import ARCHIVE, CLUSTER_SCOPED, Namespace
 from shared.core.decision.reasons import Reason
-from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.ttl_and_deadline import Action
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.ttl.ttl import InheritedFact, Ttl
-from shared.core.values.objects import ObjectRef, format_instant
+from shared.core.policy.ruling import Due
+from shared.core.ttl.ttl import InheritedFact, InvalidTtlError, Ttl, find_ttl, find_ttl_source
+from shared.core.values.objects import ObjectRef, format_instant, get_in
 
 
 class Fact(StrEnum):
@@ -243,3 +247,111 @@ def audited_of(facts: Facts) -> Audited:
 def find_propagation(facts: Facts, rule: KindRule) -> Literal["Background", "Foreground", "Orphan"]:
     """The propagationPolicy of the DELETE: of the policy rule that sets the TTL or the deadline, else of the kind."""
     return (facts.policy_rule.propagation if facts.policy_rule else None) or rule.propagation
+
+
+OWNER_REASONS = (Reason.OWNER_UNFINISHED, Reason.OWNER_UNKNOWN, Reason.OWNER_UNREAD)
+"""Why the controller owner of an object keeps it."""
+
+
+@dataclass(slots=True)
+class Case:
+    """One object, its kind rule, the context, its annotations without their domain, and its finish."""
+
+    obj: Any
+    rule: KindRule
+    context: Context
+    annotations: dict[str, Any]
+    finish: Finish
+
+    @property
+    def namespace(self) -> Namespace | None:
+        """The object's Namespace; None if it was not read. A cluster-scoped object has an empty one."""
+        return CLUSTER_SCOPED if self.rule.scope == "Cluster" else self.context.namespace
+
+    @property
+    def may_be_archived(self) -> bool:
+        """Whether the object, its namespace or the policy may want an archive; an unread namespace may."""
+        namespace = self.namespace
+        is_asked_for = ARCHIVE in self.annotations or bool(self.context.policy.archives)
+        return is_asked_for or namespace is None or namespace.archive is not None
+
+    def own_ttl(self) -> Ttl | None:
+        """The TTL from the object's annotations or its kind's field, unless only its controller acts on that field.
+
+        Raises:
+            InvalidTtlError: An annotation or the field is malformed.
+        """
+        return find_ttl(self.obj, self.rule, self.finish.outcome, annotations=self.annotations)
+
+    @property
+    def inherited(self) -> InheritedFact | None:
+        """What the object to which it refers sets; None if it refers to none, or if that one was not read."""
+        fact = self.context.inherited
+        return fact if fact is not None and fact.source == find_ttl_source(self.obj, self.rule.ttl) else None
+
+    def inherited_ttl(self) -> Ttl | None:
+        """The TTL of the object to which it refers, if that one was read.
+
+        Raises:
+            InvalidTtlError: The field of that object is malformed.
+        """
+        fact = self.inherited
+        if fact is not None and fact.problem:
+            raise InvalidTtlError(fact.problem)
+        return fact.ttl if fact is not None else None
+
+    def deliberate_reason(self) -> Reason | None:
+        """The reason that keeps the object whatever its TTL is."""
+        namespace = self.namespace
+        if self.finish.finished is None:
+            return Reason.UNKNOWN_SHAPE
+        if get_in(self.obj, "metadata.deletionTimestamp") is not None:
+            return Reason.TERMINATING
+        if "hold" in self.annotations:
+            return Reason.HELD
+        if self.rule.never_finishes is not None:
+            return Reason.NEVER_FINISHES
+        if namespace is not None and (namespace.is_exempt or namespace.problem):
+            return Reason.EXEMPT if namespace.is_exempt else Reason.INVALID_POLICY
+        return None
+
+    def is_kept_by_owner(self, due: Due) -> bool:
+        """Return whether an unfinished or unread owner keeps it: by the kind rule, or if the object sets no TTL."""
+        if self.context.owner_unfinished is False or self.annotations.get("owner") == "ignore":
+            return False
+        is_allowed = due.rule is not None and due.rule.on_owned == "delete"
+        if self.rule.while_owner_unfinished == "keep":
+            return not (is_allowed and self.context.owner_unknown)
+        is_inherited = due.ttl is not None and due.ttl.origin == "inherited"
+        return (is_inherited or self.is_due_by_others(due)) and not is_allowed
+
+    def owner_reason(self) -> Reason:
+        """The reason of an object that its owner keeps."""
+        if self.context.owner_unfinished is None:
+            return Reason.OWNER_UNREAD
+        return Reason.OWNER_UNKNOWN if self.context.owner_unknown else Reason.OWNER_UNFINISHED
+
+    def api_reason(self) -> Reason | None:
+        """The reason to keep the object because of the API server of its kind."""
+        if not self.rule.may_be_aggregated or self.context.aggregated is False:
+            return None
+        return Reason.API_UNREAD if self.context.aggregated is None else Reason.AGGREGATED_API
+
+    def is_due_by_others(self, due: Due) -> bool:
+        """Return whether a policy or the namespace sets when it is due: by a TTL, or by a max-ttl."""
+        return due.ttl is not None and (due.ttl.origin in ("policy", "namespace") or self._is_shortened(due))
+
+    def _is_shortened(self, due: Due) -> bool:
+        """Return whether max-ttl makes the object due sooner than its TTL: max-ttl is not set on the object itself."""
+        by_ttl = due.ttl.due_at(self.finish.at) if due.ttl else None
+        return by_ttl is not None and due.at is not None and due.at < by_ttl
+
+
+def is_of_kind(obj: Any, rule: KindRule) -> bool:
+    """Return whether the rule fits the object's apiVersion and kind."""
+    return (
+        isinstance(obj, dict)
+        and obj.get("apiVersion") in rule.api_versions
+        and obj.get("kind") == rule.kind
+        and isinstance(obj.get("metadata"), dict)
+    )

@@ -7,9 +7,9 @@ from typing import Any
 
 from shared.core.deadlines.deadline import Deadline, InvalidDeadlineError, Stage, read_deadline
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.ttl.durations import parse_duration
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, read_duration
 from shared.core.values.objects import ANNOTATION_DOMAIN, ObjectRef, get_annotations, get_in, quote, ref_of
+from shared.core.values.timing import parse_duration
 
 NAMESPACES = KindRule(
     api_versions=("v1",),
@@ -112,7 +112,7 @@ def namespace_of(obj: Any) -> Namespace:
             _max_ttl(settings),
             _default_deadlines(settings),
             _max_deadline(settings),
-            _is_exempt(settings),
+            _get_bool(settings, "exempt") is True,
             _archive(settings),
             is_cut=is_cut,
             unused=_get_bool(settings, UNUSED),
@@ -162,10 +162,6 @@ def _max_deadline(settings: Mapping[str, Any]) -> timedelta | None:
     if MAX_DEADLINE not in settings:
         return None
     return read_deadline(MAX_DEADLINE, settings[MAX_DEADLINE], origin="namespace", may_be_never=False).after
-
-
-def _is_exempt(settings: Mapping[str, Any]) -> bool:
-    return _get_bool(settings, "exempt") is True
 
 
 def _get_bool(settings: Mapping[str, Any], name: str) -> bool | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
+from shared.core.deadlines.deadline import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.values.objects import ANNOTATION_DOMAIN
 
 NULL = "dyn(null)"

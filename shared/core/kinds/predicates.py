@@ -1,9 +1,23 @@
-"""Tests of an object, as data, for kind rules; `shared.core.kinds.rule` shows the whole schema."""
+"""Tests of an object, and sources of its times, as data for kind rules.
+
+`shared.core.kinds.rule` shows the whole schema.
+"""
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Self
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
@@ -85,6 +99,36 @@ class Cel(str):
         if not hasattr(self, "_compiled"):
             self._compiled = compile_expression(str(self), returns=self.returns)
         return self._compiled
+
+
+class NamedKind(RuleModel):
+    """The names of a kind; all its versions are of one group, the preferred one first."""
+
+    api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
+    kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
+    plural: str = Field(pattern=r"^[a-z][a-z0-9]*$")
+
+    @field_validator("api_versions")
+    @classmethod
+    def _of_one_group(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
+        if len({version.rpartition("/")[0] for version in versions}) > 1:
+            raise PydanticCustomError("one_group", "expected versions of one group")
+        return versions
+
+    @property
+    def api_version(self) -> str:
+        """The preferred version."""
+        return self.api_versions[0]
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The unique name of the kind: `jobs.batch`, `pods`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 class Predicate(RuleModel):
@@ -244,3 +288,84 @@ def _is_among(found: Iterable[Any], wanted: tuple[Scalar, ...]) -> bool:
         elif any(type(value) is type(one) and value == one for one in wanted):
             return True
     return False
+
+
+class FinishSource(StrEnum):
+    """Sources of a finish time that are one word; the schema in `shared.core.kinds.rule` defines each."""
+
+    FINISHING_CONDITION = "finishing-condition"
+    FINISHING_CONDITION_UPDATE = "finishing-condition-update"
+    ALL_CONDITIONS = "all-conditions"
+    ALL_CONTAINERS = "all-containers"
+    CONTAINERS_AND_CONDITIONS = "containers-and-conditions"
+    MANAGED_FIELDS = "managed-fields"
+    ALL_MANAGED_FIELDS = "all-managed-fields"
+
+
+class FieldTime(RuleModel):
+    """An instant in a field, with the field's unit."""
+
+    field: Path
+    unit: Literal["rfc3339", "epoch-seconds", "epoch-milliseconds"] = "rfc3339"
+
+
+class ConditionTime(RuleModel):
+    """An instant in a condition of the object."""
+
+    condition: Word
+    status: str = "True"
+    time: Literal["lastTransitionTime", "lastUpdateTime"] = "lastTransitionTime"
+
+
+class CelTime(RuleModel):
+    """An instant that a CEL expression returns."""
+
+    cel: str
+
+    @field_validator("cel")
+    @classmethod
+    def _is_cel(cls, text: str, info: ValidationInfo) -> str:
+        return read_cel(text, "timestamp", info)
+
+
+class LatestTime(RuleModel):
+    """The newest instant of several sources."""
+
+    latest: tuple["TimeSource", ...] = Field(min_length=1)
+
+
+def _form_of(source: object) -> str | None:
+    """The form of a source of times, so that pydantic reports the errors of that form only."""
+    if isinstance(source, str):
+        return "path" if "." in source else "word"
+    names = source if isinstance(source, dict) else getattr(source, "model_fields_set", ())
+    return next((name for name in ("field", "condition", "cel", "latest") if name in names), None)
+
+
+TimeSource = Annotated[
+    Annotated[FinishSource, Tag("word")]
+    | Annotated[Path, Tag("path")]
+    | Annotated[FieldTime, Tag("field")]
+    | Annotated[ConditionTime, Tag("condition")]
+    | Annotated[CelTime, Tag("cel")]
+    | Annotated[LatestTime, Tag("latest")],
+    Discriminator(
+        _form_of,
+        custom_error_type="time_source",
+        custom_error_message="expected a source of times: a word, a path, or one of field, condition, cel, latest",
+    ),
+]
+LatestTime.model_rebuild()
+
+
+FROM_FINISHING_CONDITION = frozenset({FinishSource.FINISHING_CONDITION, FinishSource.FINISHING_CONDITION_UPDATE})
+"""Sources that need a condition that marks the object as finished."""
+
+
+def finish_sources(sources: Iterable[TimeSource]) -> Iterator[FinishSource]:
+    """The sources that are one word, also those inside `latest`."""
+    for source in sources:
+        if isinstance(source, FinishSource):
+            yield source
+        elif isinstance(source, LatestTime):
+            yield from finish_sources(source.latest)

@@ -1,7 +1,7 @@
 """Kind rules: data that defines when an object of a kind has finished, and how it is deleted.
 
 Each kind has one YAML file, in `shared/kinds/` or in the directory that TTL_KINDS_DIR names. To add a kind, add a
-file. The whole schema:
+file. `Catalogue` finds the rule of a kind. The whole schema:
 
     apiVersions: [batch/v1]          # every version that the rule fits, all of one group, the preferred version first
     kind: Job
@@ -109,10 +109,18 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.deadline_rule import DeadlineRule, MergePatch
-from shared.core.kinds.native_ttl import NativeTtl
-from shared.core.kinds.predicates import ApiVersion, Path, Predicate, RuleModel, Word
-from shared.core.kinds.times import FROM_FINISHING_CONDITION, TimeSource, finish_sources
+from shared.core.kinds.predicates import (
+    FROM_FINISHING_CONDITION,
+    NamedKind,
+    Path,
+    Predicate,
+    RuleModel,
+    TimeSource,
+    Word,
+    finish_sources,
+)
+from shared.core.kinds.ttl_and_deadline import DeadlineRule, MergePatch, NativeTtl
+from shared.core.values.objects import quote
 
 KindName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 """The `name` of a kind rule: `pods`, `jobs.batch`."""
@@ -160,30 +168,13 @@ class Cleaner(RuleModel):
     when: Predicate | None = None
 
 
-class ChildKind(RuleModel):
+class ChildKind(NamedKind):
     """A kind of which the controller of another kind creates objects, with an owner reference."""
 
-    api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
-    kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
-    plural: str = Field(pattern=r"^[a-z][a-z0-9]*$")
 
-    @field_validator("api_versions")
-    @classmethod
-    def _of_one_group(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
-        return check_one_group(versions)
-
-    @property
-    def group(self) -> str:
-        """The API group; empty for the core group."""
-        return self.api_versions[0].rpartition("/")[0]
-
-
-class KindRule(RuleModel):
+class KindRule(NamedKind):
     """How one kind finishes and how its objects are deleted; one YAML file defines one rule."""
 
-    api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
-    kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
-    plural: str = Field(pattern=r"^[a-z][a-z0-9]*$")
     scope: Literal["Namespaced", "Cluster"] = "Namespaced"
     short_names: tuple[str, ...] = ()
     finished: FinishedWhen | None = None
@@ -203,11 +194,6 @@ class KindRule(RuleModel):
     cleaners: tuple[Cleaner, ...] = ()
     finalizers: dict[str, Word] = Field(default_factory=dict)
     notes: Word | None = None
-
-    @field_validator("api_versions")
-    @classmethod
-    def _of_one_group(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
-        return check_one_group(versions)
 
     @field_validator("children")
     @classmethod
@@ -243,21 +229,6 @@ class KindRule(RuleModel):
         return self
 
     @property
-    def api_version(self) -> str:
-        """The preferred version."""
-        return self.api_versions[0]
-
-    @property
-    def group(self) -> str:
-        """The API group; empty for the core group."""
-        return self.api_version.rpartition("/")[0]
-
-    @property
-    def name(self) -> str:
-        """The unique name of the kind: `jobs.batch`, `pods`."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @property
     def may_be_aggregated(self) -> bool:
         """Return whether an aggregated API server may serve the kind and is not known to check preconditions.
 
@@ -275,12 +246,76 @@ class KindRule(RuleModel):
         return word.lower() in names
 
 
-def check_one_group(versions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return apiVersions that are all of one group.
+class Catalogue:
+    """The enabled kind rules, found by apiVersion and kind or by name."""
 
-    Raises:
-        PydanticCustomError: They are of several groups; pydantic adds their path in the file.
-    """
-    if len({version.rpartition("/")[0] for version in versions}) > 1:
-        raise PydanticCustomError("one_group", "expected versions of one group")
-    return versions
+    def __init__(self, rules: tuple[KindRule, ...]) -> None:
+        self.rules = rules
+        self._by_kind = {(version, rule.kind): rule for rule in rules for version in rule.api_versions}
+        self._of_kind: dict[tuple[str, str], tuple[KindRule, ...]] = {}
+        for rule in rules:
+            self._of_kind[rule.group, rule.kind] = (*self.of(rule.group, rule.kind), rule)
+
+    def get(self, api_version: str, kind: str) -> KindRule | None:
+        """The rule of a kind, or None if the kind is not enabled."""
+        return self._by_kind.get((api_version, kind))
+
+    def of(self, group: str, kind: str) -> tuple[KindRule, ...]:
+        """The rules of a kind in all versions; only one of them fits a cluster."""
+        return self._of_kind.get((group, kind), ())
+
+    def label_of(self, group: str, kind: str) -> str:
+        """A unique label of a kind: `Job`, or `Backup.velero.io` because several groups have Backups.
+
+        A built-in kind, whose group has no dot, always keeps its plain name.
+        """
+        is_shared = len({rule.group for rule in self.rules if rule.kind == kind}) > 1
+        return f"{kind}.{group}" if is_shared and "." in group else kind
+
+    def find_by_name(self, word: str) -> tuple[KindRule, ...]:
+        """The rules that a word names: those of one kind, or of several kinds that share the name.
+
+        If a built-in kind shares the name, only the built-in kind is meant, as in kubectl. The group of a built-in kind
+        has no dot.
+
+        Raises:
+            ValueError: The word names no known kind.
+        """
+        named = tuple(rule for rule in self.rules if rule.has_name(word))
+        if not named:
+            raise ValueError(f"unknown kind {quote(word)}: {self._suggest(word)}")
+        return tuple(rule for rule in named if "." not in rule.group) or named
+
+    def parse_names(self, words: tuple[str, ...]) -> "Catalogue":
+        """The kinds that the words name; without words, all kinds that can finish.
+
+        Raises:
+            ValueError: A word names no known kind, several kinds, or a kind that never finishes.
+        """
+        named = [rule for word in words for rule in self.finishing(word)]
+        return Catalogue(tuple(rule for rule in self.rules if not rule.never_finishes and (rule in named or not words)))
+
+    def finishing(self, word: str) -> tuple[KindRule, ...]:
+        """The rules of the one kind that a word names and that can finish.
+
+        Raises:
+            ValueError: The word names no known kind, several kinds, or a kind that never finishes.
+        """
+        meant = self.find_by_name(word)
+        finishing = tuple(rule for rule in meant if not rule.never_finishes)
+        if not finishing:
+            raise ValueError(f"{word!r} never finishes: {meant[0].never_finishes}")
+        names = list(dict.fromkeys(rule.name for rule in finishing))
+        if len(names) > 1:
+            raise ValueError(f"{word!r} is ambiguous: expected one of {', '.join(names)}")
+        return finishing
+
+    def _suggest(self, word: str) -> str:
+        """The closest known names, and the command that lists all kinds; they are too many for one message."""
+        from difflib import get_close_matches  # noqa: PLC0415 - only for a typo: a cold start does not load it
+
+        first = reversed(self.rules)  # if several kinds share a name, the first is suggested
+        names = {name: rule.name for rule in first for name in (rule.plural, rule.kind.lower(), rule.name)}
+        close = dict.fromkeys(names[name] for name in get_close_matches(word.lower(), names))
+        listed = "`ttl-after-finished kinds` lists them"
+        return f"expected a kind, perhaps {' or '.join(close)}; {listed}" if close else f"expected a kind; {listed}"

@@ -26,8 +26,8 @@ from shared.core.archive.destination import parse_destination, shown_url
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.matching import DURATION_SCHEMA, Duration
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import quote
+from shared.core.values.timing import format_duration
 
 NATIVE_GROUP = "tekton.dev"
 """The API group of the kinds that Tekton Results archives."""

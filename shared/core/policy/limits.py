@@ -18,8 +18,8 @@ from pydantic.dataclasses import dataclass
 
 from shared.core.kinds.predicates import Narrowing
 from shared.core.policy.matching import Duration
-from shared.core.ttl.durations import format_duration
 from shared.core.values.objects import quote
+from shared.core.values.timing import format_duration
 
 _CONFIG = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
 _SHARE = "expected a share such as 50%"

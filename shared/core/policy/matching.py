@@ -1,7 +1,7 @@
-"""Decide which objects a policy rule matches: by kinds, namespaces, labels, annotations and owners.
+"""Decide which objects a policy rule matches, by kinds, namespaces, labels and CEL, and read the times that it sets.
 
 The fields of a rule are turned into tests once, when the policy is loaded. A test checks one object and never fails,
-for any JSON.
+for any JSON. The types of a CEL expression are checked when the policy is loaded; it is evaluated for one object.
 """
 
 import re
@@ -11,13 +11,14 @@ from datetime import timedelta
 from fnmatch import translate
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
-from shared.core.decision.namespaces import Namespace
+from shared.core.decision.namespaces import TEXT_MAX, Namespace
 from shared.core.kinds.predicates import Narrowing, RuleModel
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.ttl.durations import parse_duration
+from shared.core.values.expressions import Expression, ExpressionError, Returns, compile_expression
 from shared.core.values.objects import get_controller, get_in, quote
+from shared.core.values.timing import format_duration, or_never, parse_duration
 
 DURATION_SCHEMA = {
     "anyOf": [
@@ -241,3 +242,178 @@ def _globs(patterns: Iterable[str]) -> Callable[[str], bool]:
         return frozenset(given).__contains__
     fits = re.compile("|".join(map(translate, given))).match
     return lambda text: fits(text) is not None
+
+
+_NAMESPACE = "namespaceObject"
+"""The name that Kubernetes' admission policies use: `namespace` is a reserved word of CEL."""
+
+_WITHOUT_ANNOTATIONS = re.compile(rf"\b{_NAMESPACE}\.metadata\.(labels|name)\b")
+"""References that read no annotation; any other reference to the namespace may read one."""
+
+VARIABLES = ("object", _NAMESPACE, "outcome")
+"""The variables of an expression. The time is none of them: a decision must not change only because time passes."""
+
+_CEL = {
+    "type": "string",
+    "minLength": 1,
+    "description": "A CEL expression over object, namespaceObject (metadata: name, labels, annotations) and outcome.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyExpression:
+    """A CEL expression of a policy.
+
+    Attributes:
+        text: The text in the policy.
+        expression: The compiled expression.
+    """
+
+    text: str
+    expression: Expression
+
+    def of(self, subject: Subject) -> Any:
+        """The value for one object.
+
+        Raises:
+            ExpressionError: The expression has no value for this object.
+            NamespaceUnreadError: The expression may read the namespace, which was not read.
+        """
+        namespace = subject.namespace
+        if namespace is None and _NAMESPACE in self.text:
+            raise NamespaceUnreadError
+        metadata = {
+            "name": subject.place,
+            "labels": dict(namespace.labels) if namespace else {},
+            "annotations": dict(namespace.annotations) if namespace else {},
+        }
+        if namespace and namespace.is_cut and _NAMESPACE in _WITHOUT_ANNOTATIONS.sub("", self.text):
+            problem = f"the annotations of namespace {subject.place} have more than {TEXT_MAX} characters"
+            expected = f"expected an expression that reads only name and labels of {_NAMESPACE}.metadata"
+            raise ExpressionError(f"CEL {self.text!r}: {problem}; {expected}")
+        outcome = str(subject.outcome or "")
+        return self.expression.evaluate(object=subject.obj, namespaceObject={"metadata": metadata}, outcome=outcome)
+
+
+def _read_expression(value: Any, returns: Returns = "bool") -> PolicyExpression:
+    if isinstance(value, PolicyExpression):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"expected a CEL expression, got {quote(value)}")  # noqa: TRY004 - pydantic takes ValueError
+    return PolicyExpression(value, compile_expression(value, returns=returns, variables=VARIABLES))
+
+
+AnyCondition = Annotated[PolicyExpression, PlainValidator(_read_expression), WithJsonSchema(_CEL)]
+"""A field of a policy: an expression that returns true or false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """How the objects of one kind in one namespace are divided into groups for keepLast.
+
+    Attributes:
+        by: `namespace`, `owner`, `label` or `cel`.
+        label: The key of the label, for `label`.
+        expression: The expression, for `cel`.
+    """
+
+    by: str
+    label: str = ""
+    expression: PolicyExpression | None = None
+
+    def key(self, subject: Subject) -> str:
+        """The name of an object's group; the objects without an owner, or without the label, are one group.
+
+        Raises:
+            ExpressionError: The expression has no value for this object.
+            NamespaceUnreadError: The expression may read the namespace, which was not read.
+        """
+        if self.by == "owner":
+            owner = get_controller(subject.obj)
+            return owner.uid if owner else ""
+        if self.by == "label":
+            labels = get_in(subject.obj, "metadata.labels")
+            return quote(labels.get(self.label)) if isinstance(labels, dict) else quote(None)
+        return str(self.expression.of(subject)) if self.expression else ""
+
+
+def _read_grouping(value: Any) -> Grouping:
+    if isinstance(value, Grouping):
+        return value
+    if value in ("owner", "namespace"):
+        return Grouping(value)
+    if isinstance(value, dict) and set(value) == {"label"} and isinstance(value["label"], str) and value["label"]:
+        return Grouping("label", label=value["label"])
+    if isinstance(value, dict) and set(value) == {"cel"}:
+        return Grouping("cel", expression=_read_expression(value["cel"], "string"))
+    raise ValueError(f'expected owner, namespace, {{label: app}} or {{cel: "..."}}, got {quote(value)}')
+
+
+_GROUPING = {
+    "anyOf": [
+        {"enum": ["owner", "namespace"]},
+        {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]},
+        {"type": "object", "properties": {"cel": _CEL}, "required": ["cel"]},
+    ]
+}
+
+AnyGrouping = Annotated[Grouping, PlainValidator(_read_grouping), WithJsonSchema(_GROUPING)]
+"""A field of a policy: a grouping."""
+
+NAMESPACE = Grouping("namespace")
+
+
+OUTCOMES: tuple[Outcome | None, ...] = (Outcome.SUCCEEDED, Outcome.FAILED, None)
+_AFTER = {"anyOf": [*DURATION_SCHEMA["anyOf"], {"const": "never"}]}
+_BY_OUTCOME = {
+    "type": "object",
+    "properties": {"succeeded": _AFTER, "failed": _AFTER},
+    "additionalProperties": False,
+    "minProperties": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTtl:
+    """The TTL that a rule sets, by outcome; None means `never`. For an absent outcome the rule sets no TTL."""
+
+    by_outcome: tuple[tuple[Outcome | None, timedelta | None], ...]
+
+    def __str__(self) -> str:
+        texts = {outcome: "never" if after is None else format_duration(after) for outcome, after in self.by_outcome}
+        return texts.get(None) or ", ".join(f"{outcome}: {after}" for outcome, after in texts.items())
+
+
+def _read_outcome_ttl(value: Any) -> OutcomeTtl:
+    if isinstance(value, OutcomeTtl):
+        return value
+    if not isinstance(value, dict):
+        after = _read_after(value)
+        return OutcomeTtl(tuple((outcome, after) for outcome in OUTCOMES))
+    if not value or not set(value) <= {"succeeded", "failed"}:
+        raise ValueError("expected a duration, never, or one of them for each of succeeded and failed")
+    return OutcomeTtl(tuple((Outcome(outcome), _read_after(after)) for outcome, after in value.items()))
+
+
+def _read_after(value: Any) -> timedelta | None:
+    try:
+        return None if value == "never" else read_duration(value)
+    except ValueError as error:
+        raise ValueError(or_never(error)) from None
+
+
+AnyLasting = Annotated[
+    OutcomeTtl, PlainValidator(_read_outcome_ttl), WithJsonSchema({"anyOf": [*_AFTER["anyOf"], _BY_OUTCOME]})
+]
+"""A field of a policy: a TTL by outcome."""
+
+
+def _read_deadline(value: Any) -> timedelta | Literal["never"]:
+    after = value if isinstance(value, timedelta) else _read_after(value)
+    if after is not None and not after:
+        raise ValueError(f"expected never, or a duration of more than 0, got {quote(value)}")
+    return "never" if after is None else after
+
+
+AnyDeadline = Annotated[timedelta | Literal["never"], PlainValidator(_read_deadline), WithJsonSchema(_AFTER)]
+"""A field of a policy: how long an object may run, or never."""

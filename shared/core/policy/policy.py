@@ -69,13 +69,11 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from shared.core.deadlines.deadline import Deadline, Stage
-from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import RuleModel
-from shared.core.kinds.rule import KindRule, Outcome
+from shared.core.kinds.rule import Catalogue, KindRule, Outcome
 from shared.core.policy.archives import ArchiveDestination, ArchiveName, find_archive_problems
 from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
-from shared.core.policy.matching import Match, Test, is_glob
-from shared.core.policy.outcome_ttl import OUTCOMES
+from shared.core.policy.matching import OUTCOMES, Match, Test, is_glob
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.usage import USAGE_KINDS, find_usage_kinds
 from shared.core.ttl.ttl import Ttl

@@ -12,13 +12,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic import model_validator as checked
 
 from shared.core.deadlines.deadline import Deadline, Stage
-from shared.core.kinds.deadline_rule import Action
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import Outcome
+from shared.core.kinds.ttl_and_deadline import Action
 from shared.core.policy.archives import RuleArchive
-from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
-from shared.core.policy.matching import Duration, Match
-from shared.core.policy.outcome_ttl import AnyDeadline, AnyLasting
+from shared.core.policy.matching import NAMESPACE, AnyCondition, AnyDeadline, AnyGrouping, AnyLasting, Duration, Match
 from shared.core.policy.usage import RuleUnused, check_unused
 from shared.core.ttl.ttl import Ttl
 from shared.core.values.objects import quote

@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 
 from shared.core.deadlines.deadline import Stage
 from shared.core.kinds.rule import Outcome
-from shared.core.policy.conditions import Grouping
-from shared.core.policy.matching import Subject
+from shared.core.policy.matching import Grouping, Subject
 from shared.core.policy.policy import Candidate
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.ttl import Ttl
 from shared.core.values.expressions import ExpressionError
 from shared.core.values.objects import get_in, parse_instant
+from shared.core.values.timing import add
 
 ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -244,14 +244,6 @@ def _since(rule: PolicyRule, age: timedelta, subject: Subject) -> datetime:
         return add(parse_instant(get_in(subject.obj, "metadata.creationTimestamp")), age)
     except ValueError as error:
         raise UnreadableRuleError(rule.source, f"age: metadata.creationTimestamp: {error}") from None
-
-
-def add(instant: datetime, duration: timedelta) -> datetime:
-    """The sum, or the last instant that a datetime can hold."""
-    try:
-        return instant + duration
-    except OverflowError:
-        return datetime.max.replace(tzinfo=instant.tzinfo)
 
 
 NO_RULING = Ruling()

@@ -22,9 +22,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from shared.core.decision.namespaces import Namespace
-from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import RuleModel
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.archives import RuleArchive
 from shared.core.policy.matching import DURATION_SCHEMA, Duration, Match, is_glob
 from shared.core.values.objects import quote

@@ -37,18 +37,22 @@ that is read: see `mentions`.
 
 A path starts at the root of the object. `[*]` stands for each element of a list, and `*` for each value of a mapping. A
 key with other characters is quoted: `metadata.annotations["example.com/secret"]`.
+
+A value that cannot be read is a reference with a problem.
 """
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.predicates import ApiVersion, RuleModel, Word
-from shared.core.kinds.rule import check_one_group
-from shared.core.references.reference import BOTH, TargetKind
+from shared.core.kinds.predicates import NamedKind, RuleModel, Word
+from shared.core.references.reference import ANY, BOTH, Reference, Selector, TargetKind, as_pattern, read_selector
+from shared.core.values.objects import ObjectRef, quote
 
 
 class Many(Enum):
@@ -165,12 +169,9 @@ class ReferenceField(RuleModel):
         return elsewhere or self.namespace is not None or self.namespace_from is not None
 
 
-class Carrier(RuleModel):
+class Carrier(NamedKind):
     """The fields of one kind that name Secrets and ConfigMaps; one YAML file defines one carrier."""
 
-    api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
-    kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
-    plural: str = Field(pattern=r"^[a-z][a-z0-9]*$")
     scope: Literal["Namespaced", "Cluster"] = "Namespaced"
     source: Word
     pod_specs: tuple[FieldPath, ...] = Field(default=(), min_length=1)
@@ -178,11 +179,6 @@ class Carrier(RuleModel):
     complete: bool = Field(default=False, strict=True)
     refers_to_none: Word | None = None
     notes: Word | None = None
-
-    @field_validator("api_versions")
-    @classmethod
-    def _of_one_group(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
-        return check_one_group(versions)
 
     @model_validator(mode="after")
     def _refers_or_not(self) -> Self:
@@ -194,16 +190,6 @@ class Carrier(RuleModel):
             message = "expected at least one of podSpecs, fields, complete and refersToNone"
             raise PydanticCustomError("refers", message)
         return self
-
-    @property
-    def group(self) -> str:
-        """The API group; empty for the core group."""
-        return self.api_versions[0].rpartition("/")[0]
-
-    @property
-    def resource(self) -> str:
-        """The unique name of the kind: `ingresses.networking.k8s.io`, `pods`."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def crosses(self) -> bool:
@@ -232,3 +218,160 @@ class Carriers:
         """Return whether the objects of a served kind have to be listed: all but those known to refer to none."""
         carrier = self.get(api_version, kind)
         return carrier is None or carrier.refers_to_none is None
+
+
+Keys = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Origin:
+    """The object whose fields are read.
+
+    Attributes:
+        obj: The object.
+        source: Its identity.
+        home: Its namespace; any for a cluster-scoped object.
+        crosses: Whether objects of its kind may refer to other namespaces by a field, see `Carrier.crosses`.
+        by_rule: Whether the fields that are read are those that the carrier rule of its kind names.
+    """
+
+    obj: Mapping[str, Any]
+    source: ObjectRef
+    home: str
+    crosses: bool = True
+    by_rule: bool = False
+
+    def refer(
+        self, kind: TargetKind, namespace: str, name: str, keys: Keys, selector: Selector | None = None
+    ) -> Reference:
+        """A reference by one field of the object; one that may name everything tells nothing, and has a problem."""
+        path, pattern, problem = format_path(keys), as_pattern(name), ""
+        if selector is None and not pattern.strip(ANY):
+            problem = f"{path}: expected the name of a {kind}, got {quote(name)}, which may become any name"
+        place = self._within(as_pattern(namespace)) if problem else as_pattern(namespace)
+        return Reference(kind, place, pattern, path, self.source, selector, problem, is_field=self.by_rule)
+
+    def unreadable(
+        self, kinds: tuple[TargetKind, ...], keys: Keys, value: Any, *, crosses: bool
+    ) -> Iterator[Reference]:
+        """References to every object that a field may name which cannot be read."""
+        return self.unreadable_in(ANY if crosses else self.home, kinds, keys, value)
+
+    def unreadable_in(
+        self, namespace: str, kinds: tuple[TargetKind, ...], keys: Keys, value: Any, *, expected: str = ""
+    ) -> Iterator[Reference]:
+        """References to every object of a namespace that a field may name which cannot be read."""
+        path, what = format_path(keys), expected or f"a reference to {' or '.join(kinds)}"
+        problem = f"{path}: expected {what}, got {quote(value)}"
+        for kind in kinds:
+            place = self._within(namespace)
+            yield Reference(kind, place, ANY, path, self.source, problem=problem, is_field=self.by_rule)
+
+    def _within(self, place: str) -> str:
+        """The namespaces of which a field that cannot be read makes it unknown what is used.
+
+        If no rule names the field, that is the namespace of the object alone: otherwise a user who may write an object
+        of any kind would stop the pass for all namespaces.
+        """
+        return place if self.by_rule or ANY not in place else self.home
+
+
+def read_field(field: ReferenceField, value: Any, keys: Keys, origin: Origin) -> Iterator[Reference]:
+    """The references by the value of a field, which is not null."""
+    if field.prefix is not None and isinstance(value, dict):
+        yield from _read_prefixed(field, field.prefix, value, keys, origin)
+    elif field.prefix is None and isinstance(value, dict):
+        yield from _read_mapping(field, value, keys, origin)
+    elif field.prefix is None and isinstance(value, str) and field.to != TYPED:
+        yield from _read_text(field, value, keys, origin)
+    else:
+        yield from _unreadable(field, value, keys, origin)
+
+
+def read_default(field: ReferenceField, origin: Origin) -> Iterator[Reference]:
+    """The references by the field that has the name if there is none at the path of a field."""
+    if field.default_name is None:
+        return
+    value, keys = _at(origin.obj, field.default_name)
+    if isinstance(value, str) and value:
+        for kind in field.kinds:
+            yield origin.refer(kind, _namespace(field, origin), field.expand(value), keys)
+
+
+def _read_prefixed(
+    field: ReferenceField, prefix: str, value: Mapping[Any, Any], keys: Keys, origin: Origin
+) -> Iterator[Reference]:
+    for key, item in value.items():
+        if not isinstance(key, str) or not key.startswith(prefix) or item is None:
+            continue
+        text = key.removeprefix(prefix) if field.form == "key" else item
+        if isinstance(text, str):
+            yield from _read_text(field, text, (*keys, key), origin)
+        else:
+            yield from _unreadable(field, text, (*keys, key), origin)
+
+
+def _read_text(field: ReferenceField, text: str, keys: Keys, origin: Origin) -> Iterator[Reference]:
+    """The references by a text; it may name several objects, with commas between them."""
+    for part in text.split(","):
+        namespace, name = _namespace(field, origin), part.strip()
+        if field.form == "namespace/name" and "/" in name:
+            namespace, _, name = name.partition("/")
+        elif field.form == "name:key":
+            name = name.partition(":")[0]
+        if name:
+            for kind in field.kinds:
+                yield origin.refer(kind, namespace or ANY, field.expand(name), keys)
+
+
+def _read_mapping(field: ReferenceField, value: Mapping[Any, Any], keys: Keys, origin: Origin) -> Iterator[Reference]:
+    kinds = _kinds(field, value)
+    name, namespace = value.get(field.name), value.get(field.namespace) if field.namespace else None
+    if kinds is None or not isinstance(name, str | None) or not isinstance(namespace, str | None):
+        yield from _unreadable(field, value, keys, origin)
+        return
+    selector = value.get(field.selector) if field.selector else None
+    for kind in kinds:
+        place = namespace or _namespace(field, origin)
+        if name:
+            yield origin.refer(kind, place, field.expand(name), (*keys, field.name))
+        elif field.selector and selector is not None:
+            yield origin.refer(kind, place, ANY, (*keys, field.selector), read_selector(selector))
+
+
+def _kinds(field: ReferenceField, value: Mapping[Any, Any]) -> tuple[TargetKind, ...] | None:
+    """The kinds that a mapping names; empty for other kinds, and None if its kind cannot be read."""
+    if field.to != TYPED:
+        return field.kinds
+    kind = value.get("kind")
+    if kind is None or kind == "":
+        return (TargetKind(field.default_kind),) if field.default_kind else BOTH
+    if not isinstance(kind, str):
+        return None
+    return tuple(one for one in BOTH if one == kind)
+
+
+def _namespace(field: ReferenceField, origin: Origin) -> str:
+    """The namespace of a name whose value names none."""
+    if field.namespace_from is not None:
+        value, _ = _at(origin.obj, field.namespace_from)
+        if isinstance(value, str) and value:
+            return value
+        if value is not None and value != "":
+            return ANY
+    return ANY if field.any_namespace else origin.home
+
+
+def _at(obj: Mapping[str, Any], path: str) -> tuple[Any, Keys]:
+    """The value at a path without `*`, and its keys; None if a step is absent."""
+    value: Any = obj
+    keys: Keys = ()
+    for step in parse_path(path):
+        if isinstance(step, Many) or not isinstance(value, dict):
+            return None, keys
+        value, keys = value.get(step), (*keys, step)
+    return value, keys
+
+
+def _unreadable(field: ReferenceField, value: Any, keys: Keys, origin: Origin) -> Iterator[Reference]:
+    return origin.unreadable(field.kinds, keys, value, crosses=field.crosses)

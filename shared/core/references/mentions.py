@@ -24,12 +24,10 @@ from itertools import islice, product
 from sys import intern
 from typing import Any
 
-from shared.core.references.field_values import Keys, Origin
-from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
+from shared.core.references.carrier import Keys, Origin
+from shared.core.references.reference import ANY, BOTH, Reference, TargetKind, TargetNames
 from shared.core.references.shapes import kinds_of, named_by
-from shared.core.references.target_names import TargetNames
-from shared.core.references.variables import expanded_texts
-from shared.core.references.words import many_labels_of, pairs_of, portions_of, templates_of, words_of
+from shared.core.references.words import expanded_texts, many_labels_of, pairs_of, portions_of, templates_of, words_of
 
 TEXTS_OF_ONE_MAX = 3
 """The mentions of one name that are kept of one object, for each kind."""

@@ -5,15 +5,19 @@ be known. A reference with a `problem` stands for a field that cannot be read: i
 
 A text that cannot be the key or the value of a label, such as `{{env}}` or `team-*`, is a template or a wildcard: it
 may become any text.
+
+Only what exists can be named, so references are looked for by the names of all Secrets and ConfigMaps.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from shared.core.values.objects import ObjectRef, quote
+from shared.core.values.objects import ObjectRef, quote, ref_of
 
 VALUES_MAX = 100
 """The most values of a requirement that is kept; one with more is left out, so that the selector selects more."""
@@ -210,3 +214,175 @@ def labels_of(metadata: Any) -> Mapping[str, Any]:
     """The labels in the metadata of an object; empty for any other JSON."""
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return labels if isinstance(labels, dict) else {}
+
+
+TEMPLATES_OF_NAMESPACE_MAX = 500
+"""The most different templates and selectors that are kept for a namespace. More make the answer unknown there."""
+
+REFERENCES_OF_ONE_MAX = 100
+"""The most references that are kept to one object: whether it is used does not depend on their number."""
+
+REFERENCES_MAX = 200_000
+"""The references that are kept, about 50 MB, after which only one to each further object is kept."""
+
+
+class ReferenceIndex:
+    """The references of all objects, found by the object that they name.
+
+    Args:
+        references: The first references.
+    """
+
+    def __init__(self, references: Iterable[Reference] = ()) -> None:
+        self._exact: defaultdict[tuple[str, str, str], list[Reference]] = defaultdict(list)
+        # By kind and namespace; the namespace is a pattern if several are possible.
+        self._broad: defaultdict[tuple[str, str], dict[Any, Reference]] = defaultdict(dict)
+        self._spanning: dict[Any, Reference] = {}
+        self._count = 0
+        self.add(references)
+
+    def add(self, references: Iterable[Reference]) -> None:
+        """Add the references of further objects."""
+        for one in references:
+            if not one.is_exact:
+                self._add_broad(one)
+            else:
+                self._add_exact(one)
+
+    def _add_exact(self, one: Reference) -> None:
+        kept = self._exact[one.kind, one.namespace, one.name]
+        if len(kept) < (REFERENCES_OF_ONE_MAX if self._count < REFERENCES_MAX else 1):
+            kept.append(one)
+            self._count += 1
+        elif one.proves_use and not any(other.proves_use for other in kept):
+            kept[-1] = one  # many mentions do not hide the one field that proves the use
+        elif not one.problem and all(other.problem for other in kept):
+            kept[-1] = one  # nor do those that may mean another object hide one that does not
+
+    def _add_broad(self, one: Reference) -> None:
+        """Add one that may name several objects; further ones than the most make the answer unknown."""
+        kept = self._spanning if ANY in one.namespace else self._broad[one.kind, one.namespace]
+        if len(kept) < TEMPLATES_OF_NAMESPACE_MAX:
+            # Of equal patterns one is enough, but a field that can be read counts beside one that cannot.
+            kept.setdefault((one.kind, one.namespace, one.name, one.selector, bool(one.problem)), one)
+        else:
+            kept.setdefault(one.kind, _too_many(one, kept))
+
+    def find(self, kind: str, namespace: str, name: str, labels: Any = None) -> tuple[Reference, ...]:
+        """The references that may name an object; those with a problem come last.
+
+        Args:
+            kind: Secret or ConfigMap.
+            namespace: Its namespace.
+            name: Its name.
+            labels: Its labels.
+        """
+        broad = (*self._broad.get((kind, namespace), {}).values(), *self._spanning.values())
+        found = [*self._exact.get((kind, namespace, name), ())]
+        found += [one.seen_from(namespace) for one in broad if one.names(kind, namespace, name, labels)]
+        return tuple(sorted(found, key=lambda one: bool(one.problem)))
+
+    def list_unknown(self) -> Iterator[Reference]:
+        """Yield each reference that makes it unknown which objects of a kind are used, in one namespace or in all."""
+        for kept in (self._spanning, *self._broad.values()):
+            yield from (one for one in kept.values() if one.problem and one.name == ANY and one.selector is None)
+
+
+def _too_many(one: Reference, kept: Mapping[Any, Reference]) -> Reference:
+    """A reference that stands for those that are not kept. Its source is the object that has most of the others."""
+    (source, count), *_ = Counter(other.source for other in kept.values()).most_common(1)
+    problem = (
+        f"expected at most {TEMPLATES_OF_NAMESPACE_MAX} templates and selectors for a namespace, "
+        f"got more; {count} of them are in this object"
+    )
+    namespace = ANY if ANY in one.namespace else one.namespace
+    return Reference(one.kind, namespace, ANY, one.path, source, problem=problem)
+
+
+LOOKUPS_IN_WORD_MAX = 20_000
+"""The most steps in which the names within one word are looked for, some milliseconds."""
+
+TargetPlace = tuple[TargetKind, str]
+"""The kind and the namespace of a Secret or a ConfigMap."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetNames:
+    """The names of Secrets and ConfigMaps.
+
+    A reference to an object that does not exist is not held, so memory depends on the objects that exist, and not on
+    what other objects claim to refer to.
+
+    Attributes:
+        by_name: Where the objects of each name are.
+        namespaces: The namespaces of all of them.
+    """
+
+    by_name: Mapping[str, frozenset[TargetPlace]]
+    namespaces: frozenset[str] = field(init=False)
+    _dotted: frozenset[str] = field(init=False)  # what stands before the dots of the names
+
+    def __post_init__(self) -> None:
+        places = {place for places in self.by_name.values() for _, place in places}
+        object.__setattr__(self, "namespaces", frozenset(places))
+        object.__setattr__(self, "_dotted", frozenset(_starts_of(name for name in self.by_name if "." in name)))
+
+    def has(self, kind: str, namespace: str, name: str) -> bool:
+        """Return whether an object is among them."""
+        return (kind, namespace) in self.by_name.get(name, ())
+
+    def find_within(self, word: str) -> Iterator[str]:
+        """Yield the names that are some consecutive parts of a word with dots: `a.b` in `x.a.b.key`.
+
+        If that takes too many steps, each name with dots that is anywhere in the word counts: more seem used.
+        """
+        labels, steps = word.split("."), 0
+        for start in range(len(labels)):
+            found = labels[start]
+            for label in labels[start + 1 :]:
+                if found not in self._dotted:
+                    break
+                steps += 1
+                if steps > LOOKUPS_IN_WORD_MAX:
+                    yield from (name for name in self.by_name if "." in name and name in word)
+                    return
+                found += f".{label}"
+                if found in self.by_name:
+                    yield found
+
+    def find_in(self, name: str, namespaces: AbstractSet[str]) -> frozenset[TargetPlace]:
+        """Where the objects of a name are, in these namespaces."""
+        return frozenset(place for place in self.by_name.get(name, ()) if place[1] in namespaces)
+
+    def find_named(self, one: Reference) -> Iterator[Reference]:
+        """Yield a reference for each of these objects that a field names; a template or a selector is kept as it is."""
+        if ANY not in one.namespace and one.namespace not in self.namespaces:
+            return
+        if one.problem or one.selector is not None or ANY in one.name:
+            yield one
+        elif ANY not in one.namespace:
+            if self.has(one.kind, one.namespace, one.name):
+                yield one
+        else:
+            for kind, namespace in sorted(self.by_name.get(one.name, ())):
+                if kind == one.kind and fits(one.namespace, namespace):
+                    yield replace(one, namespace=namespace)
+
+
+def _starts_of(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        yield from (name[:place] for place, character in enumerate(name) if character == ".")
+
+
+def names_of(objects: Iterable[Any]) -> TargetNames:
+    """The names of Secrets and ConfigMaps; their metadata is enough."""
+    refs = map(ref_of, objects)
+    return name_targets((TargetKind(ref.kind), ref.namespace, ref.name) for ref in refs)
+
+
+def name_targets(targets: Iterable[tuple[TargetKind, str, str]]) -> TargetNames:
+    """The names of objects, each given by its kind, namespace and name."""
+    by_name: defaultdict[str, set[TargetPlace]] = defaultdict(set)
+    for kind, namespace, name in targets:
+        by_name[name].add((kind, namespace))
+    return TargetNames({name: frozenset(places) for name, places in by_name.items()})

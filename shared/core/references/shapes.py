@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from shared.core.references.field_values import Keys, Origin
+from shared.core.references.carrier import Keys, Origin
 from shared.core.references.reference import (
     ANY,
     BOTH,
@@ -31,7 +31,7 @@ from shared.core.references.reference import (
     as_pattern,
     read_selector,
 )
-from shared.core.references.variables import Variables, text_of, variables_of
+from shared.core.references.words import Variables, text_of, variables_of
 
 _NAMING = re.compile(r"(?:secret|configmap)(?:key)?(?:ref|name|selector|targetref)?s?$")
 _NAME = re.compile(r"[a-z0-9*][-a-z0-9.*]*")

@@ -4,11 +4,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE, PENDING_DEADLINE, Stage
-from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
+from shared.core.deadlines.deadline import (
+    ACTIVE_DEADLINE,
+    DEADLINE_EXCEEDED,
+    ON_DEADLINE,
+    PENDING_DEADLINE,
+    STOPPED_GENERATION,
+    STOPS,
+    Stage,
+)
 from shared.core.decision.namespaces import ARCHIVE, DEFAULT_DEADLINES, MAX_DEADLINE, UNUSED, Namespace
 from shared.core.ttl.edits import HELD_TTL
-from shared.core.usage.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USED_AT
+from shared.core.usage.mark import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USED_AT
 from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations
 
 _DURATION = "A duration or `never`"
@@ -153,12 +160,9 @@ def describe_unknown(obj: Any) -> list[str]:
 
 def describe_unknown_of(namespace: Namespace) -> list[str]:
     """One sentence for each unknown annotation of the domain on a Namespace."""
-    names, where = _of_domain(namespace.annotations), f" of namespace {namespace.ref.name}"
+    names = get_annotations({"metadata": {"annotations": namespace.annotations}})
+    where = f" of namespace {namespace.ref.name}"
     return [_sentence(name, where, OF_NAMESPACES) for name in names if name not in (*OF_NAMESPACES, *OF_OBJECTS)]
-
-
-def _of_domain(annotations: Mapping[str, Any]) -> Mapping[str, Any]:
-    return get_annotations({"metadata": {"annotations": annotations}})
 
 
 def _sentence(name: str, where: str, known: Collection[str]) -> str:

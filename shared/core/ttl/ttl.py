@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl, TtlField
 from shared.core.kinds.predicates import UnknownShapeError, holds
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.ttl.durations import DURATION_MAX, or_never, parse_duration, parse_go_duration
+from shared.core.kinds.ttl_and_deadline import NativeDeadline, NativeTtl, TtlField
 from shared.core.values.objects import (
     ANNOTATION_DOMAIN,
     ObjectRef,
@@ -22,6 +21,7 @@ from shared.core.values.objects import (
     parse_instant,
     quote,
 )
+from shared.core.values.timing import DURATION_MAX, add, or_never, parse_duration, parse_go_duration
 
 _DURATIONS = ("ttl", "ttl-succeeded", "ttl-failed")
 TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")
@@ -61,12 +61,7 @@ class Ttl:
         """The instant at which the object is due, never before its finish; None for `never` or no known finish time."""
         if self.at is not None:
             return max(self.at, finished_at or self.at)
-        if self.after is None or finished_at is None:
-            return None
-        try:
-            return finished_at + self.after
-        except OverflowError:
-            return datetime.max.replace(tzinfo=finished_at.tzinfo)
+        return None if self.after is None or finished_at is None else add(finished_at, self.after)
 
 
 def find_ttl(

@@ -14,22 +14,31 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.decision.case import is_of_kind
 from shared.core.decision.decide import NOT_AHEAD
+from shared.core.decision.facts import is_of_kind
 from shared.core.decision.namespaces import Namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
-from shared.core.policy.ruling import UnreadableRuleError, add, find_unused_rule
+from shared.core.policy.ruling import UnreadableRuleError, find_unused_rule
 from shared.core.policy.usage import is_opted_in
 from shared.core.references.reference import Reference
-from shared.core.usage.field_writes import UnattestedError, UnknownChangeError, check_readable, hash_foreign_writes
-from shared.core.usage.mark import is_changed_since_mark, is_marked, read_unused_mark, read_used_at
+from shared.core.usage.mark import (
+    UnattestedError,
+    UnknownChangeError,
+    check_readable,
+    hash_foreign_writes,
+    is_changed_since_mark,
+    is_marked,
+    read_unused_mark,
+    read_used_at,
+)
 from shared.core.usage.never_collected import find_never_collected
 from shared.core.usage.passes import Observation, is_confirmed
 from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import ObjectRef, get_annotations, get_in, get_text, ref_of
+from shared.core.values.timing import add
 
 
 @dataclass(frozen=True, slots=True)

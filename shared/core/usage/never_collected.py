@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.usage.field_writes import has_managed_field
+from shared.core.usage.mark import has_managed_field
 from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import get_in, get_text
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from shared.core.ttl.durations import format_duration
+from shared.core.values.timing import format_duration
 from shared.ports import EventReason
 
 PAUSE_MAX = timedelta(minutes=10)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from shared.core.archive.copies import describe_rivals, find_damage
 from shared.core.archive.layout import prefix_of
 from shared.core.archive.prune import (
     PruneCount,
@@ -13,7 +14,6 @@ from shared.core.archive.prune import (
     is_expired,
     select_days,
 )
-from shared.core.archive.verify import describe_rivals, find_damage
 from shared.errors import AbsentDocumentError, DamagedDocumentError, TtlError
 from shared.ports.archive import Archive, SignedArchive, Stored, StoredFile
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from shared.core.archive.layout import CLUSTER_SCOPED, ArchiveKey, prefix_of
+from shared.core.archive.layout import CLUSTER_SCOPED, prefix_of
 from shared.core.values.objects import format_instant
 from shared.errors import AbsentDocumentError, TtlError
 from shared.ports.archive import Archive, Stored
@@ -193,7 +193,7 @@ def choose(found: Sequence[Stored], wanted: Wanted, *, what: str) -> Chosen:
     """
     if not found:
         raise AbsentDocumentError(f"{what} is not in the archive")
-    kinds = sorted({_name_of_kind(one.key) for one in found})
+    kinds = sorted({f"{one.key.kind}.{one.key.group}".removesuffix(".") for one in found})
     if len(kinds) > 1:
         raise TtlError(f"{what}: the kind is ambiguous in the archive: expected one of {', '.join(kinds)}")
     fitting = [one for one in found if wanted.fits(one)]
@@ -223,7 +223,3 @@ def _describe_misfit(found: Sequence[Stored], wanted: Wanted) -> str:
     ]
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""  # noqa: PLR2004 - as many as a line has room for
     return f"none is stored with {' and '.join(asked)}; stored: {'; '.join(shown)}{more}"
-
-
-def _name_of_kind(key: ArchiveKey) -> str:
-    return f"{key.kind}.{key.group}" if key.group else key.kind

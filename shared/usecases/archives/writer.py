@@ -25,9 +25,15 @@ from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Archive, Archives, ConfirmingArchive, Snapshot, Stored
 from shared.usecases.archives.byte_gate import ArchiveGates, ByteGate, HeldBytes
-from shared.usecases.archives.former import FormerDocuments
 from shared.usecases.archives.logs import StoredLogs, write_logs
-from shared.usecases.archives.lookup import AcknowledgedCopy, Found, acknowledged_at, find_acknowledged, look_up
+from shared.usecases.archives.lookup import (
+    AcknowledgedCopy,
+    FormerDocuments,
+    Found,
+    acknowledged_at,
+    find_acknowledged,
+    look_up,
+)
 from shared.usecases.archives.pauses import VersionPauses
 
 CHILDREN_AT_ONCE = 16

@@ -13,20 +13,76 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from shared.core.references.target_names import names_of
-from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
+from shared.core.archive.gate import ArchiveProof, find_unarchived
+from shared.core.references.reference import names_of
 from shared.core.usage.decide_unused import DeleteUnused, RemoveMark, UnusedDecision
-from shared.core.values.objects import ref_of
+from shared.core.usage.unused_reasons import UnusedReason
+from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.usage_reader import NAMESPACES_LISTED_MAX, Target, UsageFound, UsageReader
 from shared.messages import ObjectDeleted
-from shared.ports import EventReason, HandlingReason, Publisher, Verdict
+from shared.ports import EventReason, HandlingReason, Publisher, Verdict, loop_now
 from shared.safeguards.safeguards import Delayed, Denied
 from shared.usecases.counted_writes import ask_safeguards, delete_counted
 from shared.usecases.reports import list_finalizers
-from shared.usecases.usage.handler import UsageHandler, rule_of
+from shared.usecases.usage.handler import UsageHandler, archives_unused, rule_of
 from shared.usecases.usage.marks import UsageMarks
-from shared.usecases.usage.storage import UsageStorage
+
+
+@dataclass(frozen=True, slots=True)
+class UsageStorage:
+    """Stores due objects in the archives of their policy rules."""
+
+    handler: UsageHandler
+
+    async def store(
+        self, targets: Sequence[Target], first: UsageFound, *, ends_at: float
+    ) -> tuple[Sequence[Target], dict[str, ArchiveProof]]:
+        """Store the objects that a policy rule has archived; return those that may be deleted, and the proofs by uid.
+
+        Args:
+            targets: The objects, which are due.
+            first: The pass by which they are due.
+            ends_at: When the tick ends, in seconds of the loop's clock: then no object is stored any more.
+        """
+        proofs: dict[str, ArchiveProof] = {}
+        if not archives_unused(self.handler.policy()):
+            return targets, proofs
+        return [one for one in targets if await self._try_store(one, first, proofs, ends_at)], proofs
+
+    async def _try_store(
+        self, target: Target, first: UsageFound, proofs: dict[str, ArchiveProof], ends_at: float
+    ) -> bool:
+        """Store one object; an error that concerns it alone leaves the others."""
+        ref = ref_of(target.obj)
+        try:
+            namespace = await self.handler.find_namespace(target)
+            rule = self.handler.decide(target, namespace, first).facts.rule
+            if rule is None or rule.archive is None:
+                return True
+            if loop_now() >= ends_at:
+                self.handler.keep([target], HandlingReason.LEFT_TO_TICK)
+                return False
+            proof = proofs[ref.uid] = await self.handler.prove_archived(target, rule)
+        except ConflictError as error:
+            self.handler.keep([target], HandlingReason.TRY_LATER, str(error))
+            return False
+        except PermanentError as error:
+            self.handler.record(Verdict.KEPT, ref, UnusedReason.NOT_ARCHIVED, detail=str(error))
+            self.handler.note_refusal(ref, EventReason.NOT_ARCHIVED, error)
+            return False
+        except TryLaterError as error:
+            self._report_unarchived(ref, str(error))
+            return False
+        if problem := find_unarchived(target.obj, rule, self.handler.policy(), proof):
+            self.handler.keep([target], UnusedReason.NOT_ARCHIVED, problem)
+        return not problem
+
+    def _report_unarchived(self, ref: ObjectRef, problem: str) -> None:
+        self.handler.record(Verdict.KEPT, ref, UnusedReason.NOT_ARCHIVED, detail=problem)
+        message = f"it is due, and is kept until an archive has acknowledged this version of it: {problem}"
+        self.handler.write_event(ref, EventReason.NOT_ARCHIVED, message)
+
 
 CONFIRMED_SECONDS_MAX = 2.0
 """How old the end of a second pass may be when a DELETE is sent; then the pass is made again."""
@@ -59,7 +115,7 @@ class _Confirmation:
 
     @property
     def is_fresh(self) -> bool:
-        return _now() - self.ended <= CONFIRMED_SECONDS_MAX
+        return loop_now() - self.ended <= CONFIRMED_SECONDS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +151,15 @@ class UsageDeletion:
         while targets:
             outdated, delayed = list[Target](), list[tuple[Target, float]]()
             for batch in _batches(targets):
-                if _now() >= ends_at:
+                if loop_now() >= ends_at:
                     self.handler.keep(batch, HandlingReason.LEFT_TO_TICK)
                 elif confirmation := await self._delete_batch(batch, first, ends_at):
                     outdated += confirmation.outdated
                     delayed += confirmation.delayed
             targets = [*outdated, *(target for target, _ in delayed)]
-            wait = 0.0 if outdated else _longest_wait(delayed)
-            if targets and _now() + wait >= ends_at:
+            longest = max((seconds for _, seconds in delayed), default=0.0)
+            wait = 0.0 if outdated else min(longest, BUDGET_WAIT_SECONDS_MAX)
+            if targets and loop_now() + wait >= ends_at:
                 self.handler.keep(targets, HandlingReason.LEFT_TO_TICK)
                 return
             await asyncio.sleep(wait)
@@ -112,12 +169,12 @@ class UsageDeletion:
         targets, proofs = await self.storage.store(batch, first, ends_at=ends_at)
         if not targets:
             return None
-        started = _now()
+        started = loop_now()
         names = names_of(one.obj for one in targets)
         second = await self.reader.look(names, namespaces=names.namespaces)
         if problem := second.of.find_problem():  # it may concern some of the namespaces only
             self.handler.telemetry.usage_pass(problem)
-        confirmation = _Confirmation(first, second, started, _now(), proofs=proofs)
+        confirmation = _Confirmation(first, second, started, loop_now(), proofs=proofs)
         for target in targets:
             await self._try_delete(target, confirmation)
         await self._report_deleted(confirmation.deleted)
@@ -197,7 +254,7 @@ class UsageDeletion:
         )
         confirmation.deleted.append(deleted)
         counts.verdicts[Verdict.DELETED] += 1
-        counts.window_seconds = max(counts.window_seconds, _now() - confirmation.started)
+        counts.window_seconds = max(counts.window_seconds, loop_now() - confirmation.started)
         handler.telemetry.deleted(deleted, by=handler.by)
 
     async def _keep_after_all(self, target: Target, decision: UnusedDecision) -> None:
@@ -224,11 +281,3 @@ def _batches(targets: Iterable[Target]) -> Iterator[Sequence[Target]]:
     namespaces = [*found.values()]
     for start in range(0, len(namespaces), NAMESPACES_LISTED_MAX):
         yield [*chain.from_iterable(namespaces[start : start + NAMESPACES_LISTED_MAX])]
-
-
-def _longest_wait(delayed: Sequence[tuple[Target, float]]) -> float:
-    return min(max((seconds for _, seconds in delayed), default=0.0), BUDGET_WAIT_SECONDS_MAX)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -13,8 +13,10 @@ from shared.core.usage.decide_unused import (
     UnusedFacts,
     WaitUntil,
 )
-from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER
 from shared.core.usage.mark import (
+    ANNOUNCEMENT_MANAGER,
+    MARK_MANAGER,
+    USE_MANAGER,
     announcement_patch,
     is_announced,
     is_marked,

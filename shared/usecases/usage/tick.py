@@ -15,15 +15,12 @@ from shared.core.references.reference import TargetKind
 from shared.core.usage.passes import collected_by
 from shared.core.values.objects import get_in, parse_instant, ref_of
 from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.turns import Turns
-from shared.evaluation.usage_reader import HeldTargets, Target, UsageFound, UsageReader
-from shared.ports import HandlingReason, Publisher, Verdict
+from shared.evaluation.usage_reader import HeldTargets, Target, Turns, UsageFound, UsageReader
+from shared.ports import HandlingReason, Publisher, Verdict, loop_now
 from shared.usecases.impatient import ImpatientPublisher
-from shared.usecases.usage.deletion import UsageDeletion
-from shared.usecases.usage.handler import UsageCounts, UsageHandler, has_unused_rule, now_of
+from shared.usecases.usage.deletion import UsageDeletion, UsageStorage
+from shared.usecases.usage.handler import UsageCounts, UsageHandler, UsageRefusals, has_unused_rule, now_of
 from shared.usecases.usage.marks import UsageMarks
-from shared.usecases.usage.refusals import UsageRefusals
-from shared.usecases.usage.storage import UsageStorage
 
 TICK_SECONDS_MAX = 480.0
 """How long one tick deletes: below the delivery time-out of its Trigger. The rest is left to the next tick.
@@ -92,7 +89,7 @@ class _Tick:
         self._held: HeldTargets | None = None
 
     async def run(self) -> None:
-        started = _now()
+        started = loop_now()
         found = await self._look()
         for kind in TargetKind:
             await self._mark_kind(kind, found)
@@ -100,7 +97,7 @@ class _Tick:
         if found is None:
             return
         oldest_first = [target for _, target in sorted(self._due, key=lambda one: one[0])]
-        ends_at = max(started + TICK_SECONDS_MAX, _now() + DELETION_SECONDS_MIN)
+        ends_at = max(started + TICK_SECONDS_MAX, loop_now() + DELETION_SECONDS_MIN)
         await self._deletion.delete(oldest_first, found, ends_at=ends_at)
 
     async def _look(self) -> UsageFound | None:
@@ -168,10 +165,6 @@ class _Tick:
         except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
             _log.exception("usage failed on an object")
             self._handler.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _is_seen(target: Target, found: UsageFound) -> bool:

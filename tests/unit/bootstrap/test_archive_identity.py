@@ -14,7 +14,7 @@ from shared.core.archive.archiving import Archiving
 from shared.core.archive.document import Document, Record
 from shared.core.archive.identity import MARKER, KnownArchive, Marker
 from shared.core.decision.decide import Expire, Ignore, Reason
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.archive_identity import IdentifiedArchives

@@ -8,7 +8,8 @@ import pytest
 from shared.core.decision.namespaces import NAMESPACES, plain_namespace
 from shared.core.policy.archives import ArchiveDestination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
-from shared.evaluation import cluster_id, namespaces
+from shared.evaluation import archive_identity
+from shared.evaluation import namespaces_and_owners as namespaces
 from tests.archives import opened_archives
 from tests.builders import having, namespace, not_none
 from tests.fakes import FakeCluster
@@ -70,7 +71,7 @@ async def test_unreadable_id_of_the_cluster_is_an_error_until_it_can_be_read(fai
 
 
 async def test_read_of_the_id_that_hangs_is_an_error_and_is_repeated_later(monkeypatch):
-    monkeypatch.setattr(cluster_id, "ID_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(archive_identity, "ID_SECONDS_MAX", 0.01)
     cluster, reads = FakeCluster(), list[str]()
     get = cluster.get
 
@@ -87,7 +88,7 @@ async def test_read_of_the_id_that_hangs_is_an_error_and_is_repeated_later(monke
     assert reads == ["kube-system"]
 
     monkeypatch.setattr(cluster, "get", get)
-    monkeypatch.setattr(cluster_id, "ID_SECONDS_MAX", 5.0)
+    monkeypatch.setattr(archive_identity, "ID_SECONDS_MAX", 5.0)
     archives.identity._hung_at = not_none(archives.identity._hung_at) - 6.0
     assert (await archives.find_cluster()).name == "prod"
 
@@ -106,7 +107,7 @@ async def test_id_of_another_cluster_behind_the_same_address_is_found(monkeypatc
     monkeypatch.setattr(cluster, "get", other)
     assert await archives.find_cluster() == first
 
-    monkeypatch.setattr(cluster_id, "ID_AGE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(archive_identity, "ID_AGE_SECONDS_MAX", 0.0)
     monkeypatch.setattr(namespaces, "NAMESPACE_AGE_SECONDS_MAX", 0.0)
 
     assert (await archives.find_cluster()).id == uid

@@ -26,7 +26,7 @@ from shared.cli.objects.preview import find_all
 from shared.cli.output.printing import echo, shorten, terminal_width, wrap, wrap_command
 from shared.cli.plan import _print_comparison
 from shared.cli.planning.plan_view import print_plan
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.devserver.demo import cast
 from shared.doctor.findings import fail, ok, warn

@@ -4,7 +4,7 @@ import pytest
 
 from shared.cli.objects.preview import find_one
 from shared.core.decision.decide import Reason
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from tests.archives import FakeArchive, FakeArchives, archiving
 from tests.builders import JOB, ago, job, kind_rule, namespace, shipped_kinds
 from tests.fakes import FakeCluster

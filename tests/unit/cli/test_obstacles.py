@@ -16,7 +16,7 @@ from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import find_related
 from shared.core.decision.decide import Context, decide
 from shared.core.decision.namespaces import plain_namespace
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.core.values.objects import format_instant, ref_of
 from shared.core.values.scope import Scope
@@ -24,7 +24,7 @@ from shared.errors import TtlError
 from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed
 from shared.installation.leader import LEASE_AGE_MAX, Leader
-from shared.safeguards.recreation import name_of
+from shared.safeguards.denials import name_of
 from shared.safeguards.state_schema import StateContents, Trip
 from tests.builders import JOB, NOW, POD, ago, job, later
 

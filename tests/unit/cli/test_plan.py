@@ -21,7 +21,7 @@ from shared.cli.planning.comparison_output import (
 )
 from shared.cli.planning.plan_view import print_plan
 from shared.core.decision.decide import Reason
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
 from shared.evaluation.evaluator import Evaluator

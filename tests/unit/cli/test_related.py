@@ -3,7 +3,7 @@
 import pytest
 
 from shared.cli.objects.related import OWNERS_MAX, find_deleting_owners
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
 from shared.evaluation.evaluator import Evaluator

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from shared.cli.input.target import find_kinds, find_rule, parse_target, ref_to
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.errors import TtlError
 from tests.builders import JOB, POD
 from tests.fakes import FakeCluster

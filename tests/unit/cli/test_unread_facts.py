@@ -10,7 +10,7 @@ from shared.cli.objects.related import Owner, find_related
 from shared.core.deadlines.decide_stop import decide_stop
 from shared.core.decision.decide import Context, Reason, decide
 from shared.core.decision.namespaces import namespace_of, plain_namespace
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.objects import get_controller, ref_of
 from shared.evaluation.batch import BatchEvaluator

@@ -11,7 +11,7 @@ import pytest
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.archive.store import ProbeResult
 from shared.core.archive.identity import KnownArchive, Marker
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy
 from shared.devserver.apiserver.resources import NAMESPACES
 from shared.doctor import archives

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.doctor.activity import (
     Rhythm,
     check_dead_letters,

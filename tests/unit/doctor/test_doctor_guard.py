@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Level
 from shared.doctor.rights import Account

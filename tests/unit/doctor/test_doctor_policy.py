@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.doctor.configured import check_policies
 from shared.doctor.findings import Level

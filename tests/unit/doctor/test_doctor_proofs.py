@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.doctor.findings import Level
 from shared.doctor.proofs import check_proofs
 from shared.errors import ForbiddenError

@@ -13,8 +13,7 @@ from shared.errors import ForbiddenError
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.installation.usage_guard import usage_guards
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage
-from shared.safeguards.accepted_plan import AcceptedPlan, hash_unused_rules, with_accepted_plan
-from shared.safeguards.state_schema import NAME
+from shared.safeguards.state_schema import NAME, AcceptedPlan, hash_unused_rules, with_accepted_plan
 from tests.builders import NOW, having, namespace, without
 from tests.unit.doctor.test_doctor_guard import NAMESPACE, PLACE, Server
 from tests.usage import config_map, unused_policy

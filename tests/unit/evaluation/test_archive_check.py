@@ -7,14 +7,14 @@ import pytest
 
 from shared.core.archive.document import Document, Record
 from shared.core.decision.decide import Expire, Ignore, Reason, Wait
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import format_instant
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import archive_check
 from shared.evaluation import evaluator as evaluator_module
 from shared.evaluation.batch import BatchEvaluator
 from shared.evaluation.evaluator import DECIDED_SECONDS, Evaluator
-from shared.evaluation.owners import Owners
+from shared.evaluation.namespaces_and_owners import Owners
 from shared.ports import Snapshot, Stored
 from tests.archives import FakeArchive, FakeArchives, archiving, copied_of
 from tests.builders import JOB, LONG_AGO, NOW, ago, having, job, later, not_none
@@ -243,7 +243,7 @@ async def test_owner_is_read_again_after_a_slow_read_back(monkeypatch):
         seconds[0] += DECIDED_SECONDS + 1 if name == "read" else 0
 
     monkeypatch.setattr(Owners, "find_unfinished", read_owner)
-    monkeypatch.setattr(evaluator_module, "_now", lambda: seconds[0])
+    monkeypatch.setattr(evaluator_module, "loop_now", lambda: seconds[0])
     bench.archive.before = answer_slowly
 
     assert (await bench.decide(owned)).reason is Reason.OWNER_UNFINISHED

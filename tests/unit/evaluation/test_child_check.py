@@ -7,7 +7,7 @@ import pytest
 
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.child_check import CONTINUED_SECONDS

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import ChildKind
+from shared.core.kinds.rule import Catalogue, ChildKind
 from shared.core.values.objects import ref_of
 from shared.devserver.apiserver import Resource
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.core.decision.decide import Expire, Ignore, Reason, Wait
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from shared.core.deadlines.deadline import STOPS_MAX
 from shared.core.deadlines.decide_stop import Stop, decide_stop
-from shared.core.deadlines.mark import STOPS_MAX
 from shared.core.decision.decide import Ignore
 from shared.core.decision.facts import Context
 from shared.core.decision.namespaces import namespace_of

@@ -7,8 +7,8 @@ import pytest
 from shared.core.decision.decide import Context, Expire, Reason, decide
 from shared.core.decision.namespaces import TEXT_MAX, namespace_of
 from shared.errors import ForbiddenError
-from shared.evaluation import namespaces as module
-from shared.evaluation.namespaces import Namespaces
+from shared.evaluation import namespaces_and_owners as module
+from shared.evaluation.namespaces_and_owners import Namespaces
 from tests.builders import JOB, NOW, ago, having, job, namespace, not_none
 from tests.fakes import FakeCluster
 from tests.unit.core.ttl.test_precedence import rules

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.evaluation import owned_lists
 from shared.evaluation.owned_lists import OwnedLists
 from tests.builders import JOB, POD, kind_rules

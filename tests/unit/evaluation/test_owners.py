@@ -3,10 +3,10 @@
 import pytest
 
 from shared.core.decision.facts import NOTHING_KNOWN
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ObjectRef
 from shared.errors import AbsentKindError
-from shared.evaluation.owners import Owners, is_unfinished_by_kind, with_owner
+from shared.evaluation.namespaces_and_owners import Owners, is_unfinished_by_kind, with_owner
 from tests.builders import JOB, POD, ago, having, job, owned_by, pod, rule_of, shipped_kinds
 from tests.fakes import FakeCluster
 

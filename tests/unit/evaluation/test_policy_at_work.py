@@ -5,7 +5,7 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.core.values.timing import jittered
 from shared.evaluation.evaluator import Evaluator
@@ -13,8 +13,8 @@ from shared.evaluation.ranks import RANK_AGE_SECONDS_MAX
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
-from shared.usecases.schedule import schedule
 from shared.usecases.sweeps.pages import FULL_READS_MAX
+from shared.usecases.timers import schedule
 from tests.builders import (
     BARE_TRAINJOB,
     JOB,

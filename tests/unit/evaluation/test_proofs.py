@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shared.core.decision.reasons import Reason
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.objects import ref_of
 from shared.errors import PermanentError
@@ -13,8 +13,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.proofs import Proofs
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
 from shared.usecases.enforce import ENFORCEMENT
-from shared.usecases.expire import DELETION
-from shared.usecases.forewarning import WARNING
+from shared.usecases.expire import DELETION, WARNING
 from shared.usecases.handler import Handler
 from tests.archives import archiving
 from tests.builders import (

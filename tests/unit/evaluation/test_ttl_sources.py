@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.core.decision.decide import Expire, Reason, Wait
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import ttl_sources as module

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.evaluation.turns import TURN_SECONDS_MAX, Turns
+from shared.evaluation.usage_reader import TURN_SECONDS_MAX, Turns
 
 pytestmark = pytest.mark.anyio
 

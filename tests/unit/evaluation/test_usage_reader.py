@@ -8,12 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.references.reference import TargetKind
-from shared.core.references.target_names import names_of
+from shared.core.references.reference import TargetKind, names_of
 from shared.core.values.objects import ObjectRef, ref_of
 from shared.errors import ForbiddenError, TryLaterError
-from shared.evaluation.turns import TURN_SECONDS_MAX
-from shared.evaluation.usage_reader import UsageReader
+from shared.evaluation.usage_reader import TURN_SECONDS_MAX, UsageReader
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage, Unreadable
 from tests.builders import NOW
 from tests.references import shipped_carriers

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
 from shared.installation.delete_guard import guard
 from shared.installation.guard_status import CHECKED_SECONDS, UNREAD_SECONDS, GuardCheck

@@ -5,9 +5,8 @@ from random import Random
 import pytest
 
 from shared.core.archive.draft import merged
-from shared.core.deadlines.run import find_stop_problem, run_of
-from shared.core.decision.finish import finish_of
-from shared.core.kinds.deadline_rule import ACTIONS, Action
+from shared.core.decision.finish import find_stop_problem, finish_of, run_of
+from shared.core.kinds.ttl_and_deadline import ACTIONS, Action
 from shared.core.values.objects import get_in
 from tests.admission_policies import evaluate
 from tests.builders import having, not_none

@@ -5,14 +5,17 @@ import json
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.safeguards.accepted_plan import (
+from shared.safeguards.state_schema import (
     ACCEPTED_PLAN,
     AcceptedPlan,
+    BrakeStop,
     hash_unused_rules,
     parse_accepted_plan,
+    parse_state,
     with_accepted_plan,
+    with_stop,
+    without_stop,
 )
-from shared.safeguards.state_schema import BrakeStop, parse_state, with_stop, without_stop
 from tests.builders import NOW, shipped_kinds
 
 PLAN = AcceptedPlan(NOW, "ann", frozenset(["0f3c", "9a1b"]))

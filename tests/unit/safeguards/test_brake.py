@@ -5,7 +5,7 @@ import pytest
 from shared.core.policy.limits import BreakerLimits
 from shared.errors import ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, TimersSet
-from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
+from shared.safeguards.denials import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
 from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
 from shared.safeguards.state_schema import BrakeStop, Trip, parse_state, with_stop, with_trip
 from tests.builders import NOW, not_none

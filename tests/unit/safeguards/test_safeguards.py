@@ -11,8 +11,7 @@ from shared.core.policy.limits import BreakerLimits, Limits, Rate, RecreationLim
 from shared.core.values.objects import ref_of
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
-from shared.safeguards.breaker import KEPT_NAMES_MAX, release_breaker
-from shared.safeguards.recreation import name_of
+from shared.safeguards.denials import KEPT_NAMES_MAX, name_of, release_breaker
 from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_state, with_loop, with_trip
 from shared.usecases.expire import DELETION

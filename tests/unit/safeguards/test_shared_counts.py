@@ -11,8 +11,7 @@ from shared.core.values.objects import ObjectRef
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted
 from shared.safeguards import shared_state
-from shared.safeguards.breaker import release_breaker
-from shared.safeguards.recreation import SHARED_CHARACTERS_MAX, SHARED_MAX, Recreations
+from shared.safeguards.denials import SHARED_CHARACTERS_MAX, SHARED_MAX, Recreations, release_breaker
 from shared.safeguards.shared_state import CACHED_SECONDS, UNWRITTEN
 from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, parse_state, with_trip
 from tests.builders import JOB, NOW, later, not_none

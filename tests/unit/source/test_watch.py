@@ -20,7 +20,7 @@ from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_lines import Memory, WatchEvent
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import format_instant
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot

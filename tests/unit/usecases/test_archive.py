@@ -10,7 +10,7 @@ import pytest
 from shared.core.archive.document import Document, Record
 from shared.core.archive.layout import parse_key
 from shared.core.archive.signature import UNSIGNED, SigningKeys
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import ref_of
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
@@ -26,7 +26,7 @@ from shared.usecases.archives.pauses import VersionPauses
 from shared.usecases.archives.writer import ArchiveWriter
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
-from shared.usecases.schedule import schedule
+from shared.usecases.timers import schedule
 from tests.archives import CLUSTER, FakeArchive, FakeArchives, archiving, copied_of
 from tests.builders import (
     JOB,

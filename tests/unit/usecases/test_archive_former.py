@@ -9,8 +9,7 @@ from shared.core.archive.layout import parse_key, parse_log_path
 from shared.errors import MissingLogError
 from shared.messages import ObjectArchived, ObjectDeleted
 from shared.usecases.archives.byte_gate import ByteGate
-from shared.usecases.archives.former import FormerDocuments
-from shared.usecases.archives.lookup import Found
+from shared.usecases.archives.lookup import FormerDocuments, Found
 from tests.archives import CLUSTER, archiving, copied_of
 from tests.builders import JOB, not_none
 from tests.unit.usecases.test_archive import UID, Bench, logging

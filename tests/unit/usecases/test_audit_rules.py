@@ -12,7 +12,7 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.core.archive import decide_archive
 from shared.core.deadlines import decide_stop
 from shared.core.decision import decide as decide_module
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import ref_of
 from shared.evaluation.children import Children
@@ -24,7 +24,7 @@ from shared.usecases.archives.writer import ArchiveWriter
 from shared.usecases.enforce import ENFORCEMENT
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler
-from shared.usecases.schedule import schedule
+from shared.usecases.timers import schedule
 from tests.archives import FakeArchive, FakeArchives
 from tests.builders import JOB, NOW, ago, annotated, created, having, job, later, shipped_kinds, stamp
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry

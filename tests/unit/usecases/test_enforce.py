@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.core.deadlines.mark import STOPS_MAX
+from shared.core.deadlines.deadline import STOPS_MAX
 from shared.core.decision.finish import finish_of
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.ttl_and_deadline import DeadlineRule
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.objects import get_annotations, get_in, ref_of

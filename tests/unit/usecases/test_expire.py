@@ -11,8 +11,7 @@ from shared.core.deadlines.decide_stop import Stop
 from shared.core.decision.decide import Reason
 from shared.core.decision.facts import Facts
 from shared.core.decision.finish import Finish
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import Outcome
+from shared.core.kinds.rule import Catalogue, Outcome
 from shared.core.values.objects import ref_of
 from shared.core.values.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError

@@ -9,15 +9,14 @@ import pytest
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.core.decision.namespaces import plain_namespace
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, ObjectWarned, Purpose, SweepStep, Timer, TimersSet
-from shared.usecases.expire import DELETION
-from shared.usecases.forewarning import WARNING
+from shared.usecases.expire import DELETION, WARNING
 from shared.usecases.handler import Handler
-from shared.usecases.schedule import schedule
+from shared.usecases.timers import schedule
 from tests.builders import JOB, NOW, ago, annotated, job, later, owned_by, shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with

@@ -7,7 +7,7 @@ import pytest
 from shared.core.values.objects import format_instant
 from shared.messages import ObjectArchived, ObjectStopped
 from shared.ports import EventReason
-from shared.usecases.journal_entries import entry_of_archive, entry_of_deletion, entry_of_stop
+from shared.usecases.reports import entry_of_archive, entry_of_deletion, entry_of_stop
 from tests.builders import NOW
 from tests.journals import deletion, refusal
 

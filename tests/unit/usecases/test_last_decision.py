@@ -10,7 +10,7 @@ from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.core.policy.limits import BreakerLimits, Limits
 from shared.core.values.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.namespaces import NAMESPACE_AGE_SECONDS_MAX
+from shared.evaluation.namespaces_and_owners import NAMESPACE_AGE_SECONDS_MAX
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState

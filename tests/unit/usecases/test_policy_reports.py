@@ -11,7 +11,7 @@ from shared.messages import SweepStep
 from shared.ports import Verdict
 from shared.usecases import policy_reports
 from shared.usecases.policy_reports import AuditReports
-from shared.usecases.sweeps.memory import SWEEPS_MAX
+from shared.usecases.sweeps.chains import SWEEPS_MAX
 from tests.builders import NOW
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.policy_reports import FakeReports

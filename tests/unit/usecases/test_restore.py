@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.core.archive.document import Document, Record, canonical
-from shared.core.archive.field_path import parse_field_path
+from shared.core.archive.draft import parse_field_path
 from shared.core.values.objects import ObjectRef, get_annotations, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot

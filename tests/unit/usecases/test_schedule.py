@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from shared.core.decision.namespaces import namespace_of, plain_namespace
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.messages import Proof, Purpose
-from shared.usecases.schedule import NEW, SETTLED, schedule
+from shared.usecases.timers import NEW, SETTLED, schedule
 from tests.builders import JOB, POD, ago, annotated, condition, having, job, later, namespace, stamp
 from tests.fakes import FakeClock, FakeTelemetry
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.core.values.objects import ref_of
 from shared.core.values.timing import BACKOFF_SECONDS
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.served import find_served
+from shared.evaluation.namespaces_and_owners import find_served
 from shared.messages import SWEEP_COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
 from shared.usecases import sweep

@@ -8,7 +8,7 @@ from shared.core.values.objects import ref_of
 from shared.errors import ConflictError, TryLaterError
 from shared.messages import TIMERS_MAX, Purpose, Timer
 from shared.ports import Snapshot
-from shared.usecases.sweeps.timers import WantedTimers, retries_of
+from shared.usecases.sweeps.results import WantedTimers, retries_of
 from tests.builders import JOB, NOW, ago, job
 from tests.fakes import FakePublisher, FakeTelemetry
 

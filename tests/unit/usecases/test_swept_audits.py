@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep, TimersSet

@@ -11,25 +11,21 @@ import pytest
 
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import NO_POLICY
-from shared.core.references.reference import Reference, TargetKind
-from shared.core.references.reference_index import ReferenceIndex
-from shared.core.references.target_names import TargetNames
-from shared.core.usage.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USE_MANAGER, USED_AT
-from shared.core.usage.mark import use_patch
+from shared.core.references.reference import Reference, ReferenceIndex, TargetKind, TargetNames
+from shared.core.usage.mark import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE, USE_MANAGER, USED_AT, use_patch
 from shared.core.usage.passes import Pass
 from shared.core.values.objects import ANNOUNCED_LABEL, ObjectRef, format_instant
 from shared.devserver.apiserver import WriteOptions
 from shared.devserver.apiserver.resources import CONFIG_MAPS
 from shared.devserver.apiserver.writes import merge_patch
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.evaluation.namespaces import Namespaces
+from shared.evaluation.namespaces_and_owners import Namespaces
 from shared.evaluation.usage_reader import HeldTargets, UsageFound, UsageReader
 from shared.ports import ListableKinds, TargetPage
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import BrakeStop, with_stop
-from shared.usecases.usage.handler import UsageHandler
-from shared.usecases.usage.refusals import PATCH_REFUSALS_MAX
+from shared.usecases.usage.handler import PATCH_REFUSALS_MAX, UsageHandler
 from shared.usecases.usage.tick import Usage
 from tests.builders import NOW, namespace
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry

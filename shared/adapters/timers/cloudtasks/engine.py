@@ -36,7 +36,7 @@ from shared.core.values.timing import BACKOFF_SECONDS_MAX
 from shared.errors import EventError
 from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, FiredTask, Publisher, TimerFilter, TimerPage
-from shared.ports.timers import TIMERS_OF_ONE_PAGE
+from shared.ports.process import TIMERS_OF_ONE_PAGE
 
 EARLY_MAX = timedelta(seconds=1)
 """A task that is early by at most this time waits here, which is cheaper than a second task."""

@@ -30,7 +30,7 @@ from shared.adapters.timers.stored import first_attempt_at
 from shared.errors import TryLaterError, TtlError
 from shared.messages import Timer
 from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
-from shared.ports.timers import TIMERS_OF_ONE_PAGE
+from shared.ports.process import TIMERS_OF_ONE_PAGE
 
 READY_SECONDS = 5.0
 """How long a call waits for the connection."""

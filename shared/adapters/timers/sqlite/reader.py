@@ -16,7 +16,7 @@ from shared.adapters.timers.sqlite.file import check_file, describe_damage
 from shared.adapters.timers.stored import instant_of
 from shared.errors import TryLaterError, TtlError
 from shared.ports import EVERY_TIMER, TimerFilter, TimerPage
-from shared.ports.timers import TIMERS_OF_ONE_PAGE
+from shared.ports.process import TIMERS_OF_ONE_PAGE
 
 READ_BUSY_SECONDS = 10.0
 """Timeout for the lock that a process holds while it starts."""

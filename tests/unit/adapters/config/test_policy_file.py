@@ -9,7 +9,7 @@ from shared.adapters.config.policy_file import POLICY_POLL_SECONDS, PolicyFile, 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import FileError
 from shared.bootstrap.config import read_config
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, POD, shipped_kinds
 from tests.fakes import FakeTelemetry

@@ -4,7 +4,7 @@ import pytest
 
 from shared.adapters.kubernetes.api_groups import AGGREGATION_SECONDS, Aggregation
 from shared.core.decision.decide import Expire, Ignore, Reason
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.doctor.findings import Level
 from shared.doctor.server import check_kinds

@@ -10,8 +10,7 @@ from shared.messages import Purpose
 from shared.standalone.triggers import read_triggers
 from shared.usecases import archive
 from shared.usecases.enforce import ENFORCEMENT
-from shared.usecases.expire import DELETION
-from shared.usecases.forewarning import WARNING
+from shared.usecases.expire import DELETION, WARNING
 from tests.builders import not_none
 from tests.fakes import FakeClock
 from tests.unit.adapters.timers.test_sqlite_engine import NOW, QUICK, Broker, World, timer, turns, until

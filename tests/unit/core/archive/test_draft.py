@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.core.archive.draft import HOLD_REASON, Draft, find_dropped, make_draft, merged, reverse_of
-from shared.core.deadlines.mark import is_merged
+from shared.core.deadlines.deadline import is_merged
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.edits import release
 from shared.core.values.objects import get_annotations, get_in

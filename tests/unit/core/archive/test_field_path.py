@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.archive.field_path import find_named, parse_field_path, without_fields
+from shared.core.archive.draft import find_named, parse_field_path, without_fields
 from tests.builders import copied
 
 OBJ: dict[str, Any] = {

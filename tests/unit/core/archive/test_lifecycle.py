@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from shared.core.archive.destination import parse_destination
-from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule
+from shared.core.archive.prune import lifecycle_command, lifecycle_rule
 
 S3, GCS, AZURE = (parse_destination(url) for url in ("s3://b/pre/fix", "gs://b/pre/fix", "az://c/pre/fix?account=me"))
 DAYS = timedelta(days=90)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from shared.core.archive.copies import find_damage
 from shared.core.archive.document import Document, digest_of
-from shared.core.archive.verify import find_damage
 from shared.core.values.jsontext import JSON_VALUES_MAX
 from tests.contract.archives import make
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+from shared.core.deadlines.deadline import STOPS_MAX
 from shared.core.deadlines.decide_stop import Stop, decide_stop, may_stop
-from shared.core.deadlines.mark import STOPS_MAX
-from shared.core.deadlines.run import find_stop_problem
 from shared.core.decision.decide import Context, Expire, Ignore, Wait, decide
-from shared.core.decision.finish import finish_of
+from shared.core.decision.finish import find_stop_problem, finish_of
 from shared.core.decision.namespaces import namespace_of, plain_namespace
-from shared.core.kinds.deadline_rule import DeadlineRule
 from shared.core.kinds.rule import KindRule, Outcome
+from shared.core.kinds.ttl_and_deadline import DeadlineRule
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.objects import format_instant
 from tests.builders import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.deadlines.mark import Mark, mark_annotations, read_mark
+from shared.core.deadlines.deadline import Mark, mark_annotations, read_mark
 from tests.builders import NOW, ago, annotated, created, having, job, not_none
 
 

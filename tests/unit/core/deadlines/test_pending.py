@@ -12,7 +12,7 @@ from shared.core.decision.namespaces import namespace_of, plain_namespace
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.policy import Policy
 from shared.usecases.reports import describe_excess, find_stop_event, is_reported_at_once
-from shared.usecases.schedule import is_stop_near
+from shared.usecases.timers import is_stop_near
 from tests.builders import JOB, NOW, POD, ago, annotated, created, having, job, namespace, owned_by, stamp, without
 
 HOME = plain_namespace("ci")

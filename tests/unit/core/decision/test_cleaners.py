@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.decision.cleaners import CLEANERS, UNKNOWN_FINALIZER, find_cleaners, find_finalizers
+from shared.core.decision.makers import CLEANERS, UNKNOWN_FINALIZER, find_cleaners, find_finalizers
 from shared.core.kinds.predicates import Predicate
 from shared.core.kinds.rule import Cleaner
 from tests.builders import JOB, POD, having, job, owned_by, pod

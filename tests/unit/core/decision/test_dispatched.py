@@ -3,9 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from shared.core.decision.cleaners import find_cleaners
 from shared.core.decision.decide import Context, Expire, Ignore, Reason, decide
-from shared.core.decision.makers import DISPATCHERS, find_dispatcher
+from shared.core.decision.makers import DISPATCHERS, find_cleaners, find_dispatcher
 from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import (

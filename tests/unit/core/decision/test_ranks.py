@@ -9,7 +9,7 @@ from shared.core.decision.finish import Finish
 from shared.core.decision.namespaces import plain_namespace
 from shared.core.decision.ranks import RankGroups, find_ranked, is_kept
 from shared.core.kinds.rule import Outcome
-from shared.core.policy.outcome_ttl import OUTCOMES
+from shared.core.policy.matching import OUTCOMES
 from shared.core.values.objects import ref_of
 from tests.builders import JOB, NOW, ago, having, job, not_none
 from tests.unit.core.ttl.test_precedence import rules

@@ -5,9 +5,8 @@ from pydantic import ValidationError
 
 from shared.core.deadlines.decide_stop import Stop, decide_stop
 from shared.core.decision.capacity import Counted
-from shared.core.decision.cleaners import find_cleaners
 from shared.core.decision.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.decision.makers import APPLIERS, find_applier
+from shared.core.decision.makers import APPLIERS, find_applier, find_cleaners
 from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, NOW, ago, annotated, condition, having, job, kind_rule, namespace, owned_by, stamp

@@ -6,7 +6,7 @@ import pytest
 
 from shared.cli.kind_rules.cases import describe_run
 from shared.core.decision.finish import finish_of
-from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.ttl_and_deadline import DeadlineRule
 from tests.builders import kind_cases, kind_rule, kind_rules, not_none
 
 MARK = "ttlafterfinished.dev/deadline-exceeded"

@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from shared.adapters.config.yaml_file import describe_problem
-from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.predicates import ConditionTime
 from shared.core.kinds.rule import KindRule
-from shared.core.kinds.times import ConditionTime
+from shared.core.kinds.ttl_and_deadline import DeadlineRule
 from tests.builders import not_none
 
 STOP = {"patch": {"spec": {"suspend": True}}}

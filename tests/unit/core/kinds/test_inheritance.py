@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from shared.core.kinds.native_ttl import NativeTtl
+from shared.core.kinds.ttl_and_deadline import NativeTtl
 from tests.builders import TRAINJOB, not_none
 
 KIND = {"apiVersions": ["example.com/v1"], "kind": "Runtime", "plural": "runtimes", "scope": "Cluster"}

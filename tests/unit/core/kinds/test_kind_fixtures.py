@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from shared.core.decision.finish import finish_of
-from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import native_ttl
 from shared.core.values.objects import format_instant
+from shared.core.values.timing import format_duration
 from tests.builders import kind_cases, kind_rule
 
 

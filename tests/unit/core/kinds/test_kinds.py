@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule
-from shared.core.kinds.times import FinishSource
+from shared.core.kinds.predicates import FinishSource
+from shared.core.kinds.rule import Catalogue, KindRule
 from tests.builders import JOB, POD, TRAINJOB, having, kind_rules, shipped_kinds, without
 
 RULE: dict[str, Any] = {

@@ -8,10 +8,10 @@ import pytest
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.yaml_file import FileError
 from shared.core.archive.archiving import Archiving
+from shared.core.archive.gate import find_unused_archiving
 from shared.core.decision.namespaces import namespace_of
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.policy.usage import CONFIG_MAPS, SECRETS, USAGE_KINDS
-from shared.core.usage.archive_proof import find_unused_archiving
 from tests.builders import kind_rule, namespace, shipped_kinds
 from tests.usage import unused_policy
 

@@ -36,7 +36,7 @@ def test_minimal_rule_has_defaults():
 
     assert carrier.scope == "Namespaced"
     assert not carrier.complete
-    assert carrier.resource == "gizmos.example.com"
+    assert carrier.name == "gizmos.example.com"
     assert carrier.fields[0].name == "name"
     assert not carrier.fields[0].crosses
 
@@ -141,7 +141,7 @@ def test_path_of_an_object_is_written_with_its_places():
 def test_shipped_files_have_the_names_of_their_kinds():
     files = {path.stem for path in CARRIERS.glob("*.yaml")}
 
-    assert files == {carrier.resource for carrier in shipped_carriers().carriers}
+    assert files == {carrier.name for carrier in shipped_carriers().carriers}
     assert len(files) > 100
 
 

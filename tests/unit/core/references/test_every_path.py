@@ -6,8 +6,8 @@ built-in kinds, F.6 Gateway API, F.7 custom resources.
 Mutants that these tests were tried with; each makes at least one test fail:
 - pod_spec.py: `ephemeralContainers` left out of `_CONTAINERS`; `secretName` of a volume replaced by `name`; `cinder`
   left out of `_WITH_SECRET_REF`; `envFrom` left out for ConfigMaps
-- field_tree.py: `plant` without the PodSpecs; only the first of several PodSpecs
-- field_values.py: `_namespace` without `namespace_from`; `namespace or ...` replaced by the home; typed with only the
+- reading.py: `plant` without the PodSpecs; only the first of several PodSpecs
+- carrier.py: `_namespace` without `namespace_from`; `namespace or ...` replaced by the home; typed with only the
   default kind; `read_default` without a result; `expand` without the pattern; `form: key` reads the value
 - reading.py: a cluster-scoped carrier with its own namespace; annotations left out for complete carriers
 """
@@ -552,7 +552,7 @@ def test_each_field_of_each_shipped_rule_is_read():
     """Also those that no section lists."""
     assert len(FIELDS) > 200
     assert [
-        f"{carrier.resource} {field.path} {field.name}"
+        f"{carrier.name} {field.path} {field.name}"
         for carrier, field in FIELDS
         if not parse_path(field.path) or not is_read(carrier, field)
     ] == []

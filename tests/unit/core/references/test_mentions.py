@@ -15,11 +15,13 @@ import pytest
 
 from shared.core.references.mentions import NAMESPACES_BESIDE_MAX, TEXTS_OF_ONE_MAX
 from shared.core.references.reading import REFERENCES_OF_OBJECT_MAX
-from shared.core.references.reference import BOTH
-from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, ReferenceIndex
-from shared.core.references.target_names import name_targets
-from shared.core.references.variables import GROWTH_CHARACTERS_MAX, expanded_texts
-from shared.core.references.words import PORTION_CHARACTERS, TEMPLATES_IN_TEMPLATE_MAX
+from shared.core.references.reference import BOTH, REFERENCES_OF_ONE_MAX, ReferenceIndex, name_targets
+from shared.core.references.words import (
+    GROWTH_CHARACTERS_MAX,
+    PORTION_CHARACTERS,
+    TEMPLATES_IN_TEMPLATE_MAX,
+    expanded_texts,
+)
 from tests.builders import having
 from tests.references import EXISTING, carrying, names, read, shipped_reader, text_of
 

@@ -3,7 +3,7 @@
 Mutants that these tests were tried with; each makes at least one test fail:
 - reading.py: a list that is no list, or a mapping that is no mapping, is skipped; `refersToNone` is read; the result
   has one reference twice; a default name counts beside a name
-- field_values.py: a name that is no text is skipped; the problem names the home where the field crosses namespaces;
+- carrier.py: a name that is no text is skipped; the problem names the home where the field crosses namespaces;
   a kind that is no text is skipped; an empty name counts
 """
 
@@ -12,9 +12,7 @@ import yaml
 
 from shared.core.references.carrier import Carrier
 from shared.core.references.reading import TEMPLATES_OF_ONE_MAX
-from shared.core.references.reference import TargetKind
-from shared.core.references.reference_index import ReferenceIndex
-from shared.core.references.target_names import name_targets, names_of
+from shared.core.references.reference import ReferenceIndex, TargetKind, name_targets, names_of
 from shared.core.usage.never_collected import find_never_collected
 from tests.builders import FIXTURES
 from tests.references import AZURE, at_path, carrying, names, names_by_rule, problems, read, read_by, text_of

@@ -4,15 +4,22 @@ Mutants that these tests were tried with; each makes at least one test fail:
 - reference.py: `fits` without the check of the length, or from the start of the text each time; `as_pattern` without
   one of the templates; `names` without the kind, the namespace or the selector
 - selectors: each operator replaced by another one; an unreadable requirement that never holds
-- reference_index.py: broad references left out; problems first; only one reference for each object
+- reference.py: broad references left out; problems first; only one reference for each object
 """
 
 from dataclasses import replace
 
 import pytest
 
-from shared.core.references.reference import Reference, TargetKind, as_pattern, fits, read_selector
-from shared.core.references.reference_index import REFERENCES_OF_ONE_MAX, ReferenceIndex
+from shared.core.references.reference import (
+    REFERENCES_OF_ONE_MAX,
+    Reference,
+    ReferenceIndex,
+    TargetKind,
+    as_pattern,
+    fits,
+    read_selector,
+)
 from shared.core.values.objects import ObjectRef
 
 POD = ObjectRef("v1", "Pod", "ci", "web", "")
@@ -155,7 +162,7 @@ def test_index_keeps_a_bounded_number_of_references_to_one_object():
 
 
 def test_index_keeps_one_reference_to_each_object_beyond_a_total(monkeypatch):
-    monkeypatch.setattr("shared.core.references.reference_index.REFERENCES_MAX", 10)
+    monkeypatch.setattr("shared.core.references.reference.REFERENCES_MAX", 10)
     index = ReferenceIndex(refer(path=f"spec.x[{place}]") for place in range(20))
     index.add(refer(f"name-{name}", path=f"spec.x[{place}]") for name in range(20) for place in range(3))
 

@@ -5,7 +5,7 @@ Mutants that these tests were tried with; each makes at least one test fail:
   without the selector of a key; the namespace beside a text ignored; the search stops at lists; the status is left
   out; the text of a template is taken as a name; an empty selector selects by labels; a selector without namespaces
   crosses them
-- field_values.py: a name that is only a template names every object
+- carrier.py: a name that is only a template names every object
 - shapes.py: the version or the group before a kind, the list with commas, `kinds` beside a namespace, or the namespace
   beside a selector ignored; another field about namespaces ignored there
 """
@@ -13,7 +13,7 @@ Mutants that these tests were tried with; each makes at least one test fail:
 import pytest
 
 from shared.core.references.reading import TEMPLATES_OF_ONE_MAX
-from shared.core.references.reference_index import TEMPLATES_OF_NAMESPACE_MAX, ReferenceIndex
+from shared.core.references.reference import TEMPLATES_OF_NAMESPACE_MAX, ReferenceIndex
 from tests.references import carrying, names, problems, read
 
 BOTH = {"Secret ci/*-key", "ConfigMap ci/*-key"}

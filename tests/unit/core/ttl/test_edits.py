@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from shared.core.kinds.native_ttl import NativeTtl
 from shared.core.kinds.rule import Outcome
+from shared.core.kinds.ttl_and_deadline import NativeTtl
 from shared.core.ttl import edits
-from shared.core.ttl.durations import parse_duration
 from shared.core.ttl.edits import HELD_TTL
 from shared.core.values.objects import format_instant, get_annotations, ref_of
+from shared.core.values.timing import parse_duration
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.usecases.hold import WRITE_ATTEMPTS_MAX, hold_object, write
 from tests.builders import JOB, POD, ago, annotated, having, job, later, not_none, pod, without

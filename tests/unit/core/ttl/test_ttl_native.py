@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.kinds.native_ttl import NativeTtl
+from shared.core.kinds.ttl_and_deadline import NativeTtl
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller, native_ttl
 
 NEVER = None

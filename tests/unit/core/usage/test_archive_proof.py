@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from shared.core.archive.archiving import ArchiveFact
-from shared.core.usage.archive_proof import ArchiveProof, find_unarchived
+from shared.core.archive.gate import ArchiveProof, find_unarchived
 from tests.builders import NOW, ago
 from tests.usage import archived_policy, config_map
 

@@ -35,7 +35,7 @@ from shared.core.usage.decide_unused import (
     WaitUntil,
     decide_unused,
 )
-from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, ATTESTED_SLACK, MARK_MANAGER, hash_foreign_writes
+from shared.core.usage.mark import ANNOUNCEMENT_MANAGER, ATTESTED_SLACK, MARK_MANAGER, hash_foreign_writes
 from shared.core.usage.unused_reasons import UnusedReason as Reason
 from shared.core.values.objects import format_instant
 from tests.builders import LONG_AGO, NOW, ago, annotated, copied, having, later, namespace, without

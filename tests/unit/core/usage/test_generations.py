@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.usage.generations import Generations, UsedGenerations
+from shared.core.usage.passes import Generations, UsedGenerations
 from shared.core.values.objects import format_instant
 from tests.builders import LONG_AGO, NOW, ago
 from tests.usage import config_map, having_use

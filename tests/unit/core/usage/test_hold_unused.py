@@ -3,8 +3,7 @@
 import pytest
 
 from shared.core.policy.usage import CONFIG_MAPS
-from shared.core.usage.field_writes import UNUSED_HASH, UNUSED_SINCE
-from shared.core.usage.mark import hold_unused
+from shared.core.usage.mark import UNUSED_HASH, UNUSED_SINCE, hold_unused
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from tests.builders import ago, annotated, having
 from tests.usage import DAY, config_map

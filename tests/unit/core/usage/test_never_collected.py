@@ -7,7 +7,7 @@ never_collected.py left out.
 import pytest
 
 from shared.adapters.kubernetes.creation import FIELD_MANAGER
-from shared.core.usage.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, UnknownChangeError
+from shared.core.usage.mark import ANNOUNCEMENT_MANAGER, MARK_MANAGER, USE_MANAGER, UnknownChangeError
 from shared.core.usage.never_collected import (
     ANNOTATIONS_READ,
     LABELS_READ,

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from shared.core.decision.namespaces import namespace_of
-from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.values.timing import HORIZON_MIN, horizon, sweep_ahead
-from shared.usecases.schedule import schedule
+from shared.usecases.timers import schedule
 from tests.builders import JOB, ago, job, namespace
 from tests.fakes import FakeClock, FakeTelemetry
 

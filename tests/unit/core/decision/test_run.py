@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.core.deadlines.mark import is_merged
-from shared.core.deadlines.run import Run, run_of
-from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.deadlines.deadline import is_merged
+from shared.core.decision.finish import Run, run_of
+from shared.core.kinds.ttl_and_deadline import DeadlineRule
 from shared.core.values.objects import parse_instant
 
 RULE = DeadlineRule.model_validate(

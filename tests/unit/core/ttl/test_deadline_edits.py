@@ -3,8 +3,7 @@
 import pytest
 
 from shared.core.deadlines.deadline import Stage
-from shared.core.deadlines.edits import check_deadline, merge_edits, set_deadlines, unset_deadline
-from shared.core.ttl.edits import Edit, set_ttl
+from shared.core.ttl.edits import Edit, check_deadline, merge_edits, set_deadlines, set_ttl, unset_deadline
 from tests.builders import JOB, POD, ago, having, job, not_none, pod
 
 CANNOT = POD.model_copy(

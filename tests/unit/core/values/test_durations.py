@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.ttl.durations import DURATION_MAX, format_duration, parse_duration
+from shared.core.values.timing import DURATION_MAX, format_duration, parse_duration
 
 READ = {
     "0": 0,

@@ -1,14 +1,90 @@
-"""The parts of a kind rule about deadlines and stops; `shared.core.kinds.rule` shows the whole schema."""
+"""The parts of a kind rule about a TTL field, deadlines and stops; `shared.core.kinds.rule` shows the whole schema.
+
+An object may inherit a TTL from another object, to which it refers.
+"""
 
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.native_ttl import NativeDeadline
-from shared.core.kinds.predicates import Predicate, RuleModel, Word
-from shared.core.kinds.times import FROM_FINISHING_CONDITION, ConditionTime, TimeSource, finish_sources
+from shared.core.kinds.predicates import (
+    FROM_FINISHING_CONDITION,
+    ApiVersion,
+    ConditionTime,
+    Path,
+    Predicate,
+    RuleModel,
+    TimeSource,
+    Word,
+    finish_sources,
+)
 from shared.core.values.objects import get_in
+
+_Reference = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*(\.[A-Za-z][\w-]*)+$")]
+"""A dotted path without lists: an object refers to one other object."""
+
+
+class TtlField(RuleModel):
+    """A field of a kind that sets a TTL."""
+
+    path: Path
+    unit: Literal["seconds", "milliseconds", "duration"] = "seconds"
+    when: Predicate | None = None
+
+
+class TtlSourceKind(RuleModel):
+    """A kind whose objects set the TTL of other objects."""
+
+    api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
+    kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
+    plural: str = Field(pattern=r"^[a-z][a-z0-9]*$")
+    scope: Literal["Namespaced", "Cluster"] = "Namespaced"
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_versions[0].rpartition("/")[0]
+
+
+class InheritedTtl(RuleModel):
+    """Where an object without a TTL inherits one: a reference to another object, and the fields of that object."""
+
+    ref: _Reference
+    kinds: tuple[TtlSourceKind, ...] = Field(min_length=1)
+    fields: tuple[TtlField, ...] = Field(min_length=1)
+
+    def find_kind(self, group: str, kind: str) -> TtlSourceKind | None:
+        """The kind that a reference names; None if the rule does not know it."""
+        return next((one for one in self.kinds if (one.group, one.kind) == (group, kind)), None)
+
+
+class NativeTtl(RuleModel):
+    """The fields of a kind that set a TTL, and how to read them."""
+
+    fields: tuple[TtlField, ...] = Field(min_length=1)
+    zero: Literal["delete", "never"] = "delete"
+    negative: Literal["invalid", "never", "delete"] = "invalid"
+    honoured_by: Word | None = None
+    native: Literal["act", "leave"] = "act"
+    inherited: InheritedTtl | None = None
+
+    @model_validator(mode="after")
+    def _inherits_what_it_acts_on(self) -> Self:
+        if self.inherited and self.native == "leave":
+            raise PydanticCustomError("inherits", "expected `native: act` beside inherited")
+        return self
+
+
+class NativeDeadline(RuleModel):
+    """The fields of a kind that set a deadline, how to read them, and the controller that enforces it."""
+
+    fields: tuple[TtlField, ...] = Field(min_length=1)
+    zero: Literal["now", "never"] = "now"
+    negative: Literal["invalid", "never", "now"] = "invalid"
+    honoured_by: Word
+    defaulted: bool = False
+
 
 Action = Literal["stop", "suspend", "delete"]
 """What is done with an object at its deadline."""
@@ -89,6 +165,9 @@ def _without_finish(sources: tuple[TimeSource, ...]) -> tuple[TimeSource, ...]:
     return sources
 
 
+_StartSources = Annotated[tuple[TimeSource, ...], Field(min_length=1), AfterValidator(_without_finish)]
+
+
 class PendingRule(RuleModel):
     """Which objects of a kind have never started, and since when they wait for their start.
 
@@ -96,19 +175,14 @@ class PendingRule(RuleModel):
     """
 
     when: Predicate
-    since: tuple[TimeSource, ...] = Field(min_length=1)
+    since: _StartSources
     suspended: Predicate | None = None
-
-    @field_validator("since")
-    @classmethod
-    def _has_no_finish(cls, sources: tuple[TimeSource, ...]) -> tuple[TimeSource, ...]:
-        return _without_finish(sources)
 
 
 class DeadlineRule(RuleModel):
     """How the deadlines of one kind are measured and enforced."""
 
-    started_at: tuple[TimeSource, ...] = Field(min_length=1)
+    started_at: _StartSources
     suspended: Predicate | None = None
     pending: PendingRule | None = None
     native: NativeDeadline | None = None
@@ -117,11 +191,6 @@ class DeadlineRule(RuleModel):
     exception: StopException | None = None
     cannot_stop: Word | None = None
     waiters: tuple[Waiter, ...] = Field(default=(), min_length=1)
-
-    @field_validator("started_at")
-    @classmethod
-    def _has_no_finish(cls, sources: tuple[TimeSource, ...]) -> tuple[TimeSource, ...]:
-        return _without_finish(sources)
 
     @model_validator(mode="after")
     def _stops_or_says_why_not(self) -> Self:
