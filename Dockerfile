@@ -13,7 +13,7 @@ RUN echo /app > "$(/app/.venv/bin/python -c 'import site; print(site.getsitepack
     && printf '#!/app/.venv/bin/python\nfrom shared.cli.main import main\nmain()\n' > /app/.venv/bin/ttl-after-finished \
     && chmod +x /app/.venv/bin/ttl-after-finished
 # One JSON file of all kind rules is read in a fifth of the time of their YAML files.
-RUN /app/.venv/bin/python -m shared.adapters.config.compiled_kinds
+RUN /app/.venv/bin/python -m shared.adapters.config.kind_files
 # Without .pyc files a cold start takes four times as long, and the root file system is read-only at run time.
 RUN python -m compileall -q -j 0 /app
 

@@ -2,8 +2,7 @@
 
 import functions_framework.aio
 
-from shared.adapters.events.cloudevents import Event
-from shared.adapters.events.inputs import parse_archive_timer
+from shared.adapters.events.cloudevents import Event, parse_archive_timer
 from shared.bootstrap.process import Process
 from shared.bootstrap.start import start
 from shared.messages import Message

@@ -2,8 +2,7 @@
 
 import functions_framework.aio
 
-from shared.adapters.events.cloudevents import Event, parse_object
-from shared.adapters.events.inputs import parse_proof
+from shared.adapters.events.cloudevents import Event, parse_object, parse_proof
 from shared.bootstrap.start import start
 from shared.messages import Message
 

@@ -2,8 +2,7 @@
 
 import functions_framework.aio
 
-from shared.adapters.events.cloudevents import Event
-from shared.adapters.events.inputs import check_tick
+from shared.adapters.events.cloudevents import Event, check_tick
 from shared.bootstrap.process import Process
 from shared.bootstrap.start import start
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from shared.adapters.archive.store import ProbeResult
+from shared.adapters.archive.archive import ProbeResult
 from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.archive.copies import ArchiveCopy, copy_of

@@ -10,7 +10,7 @@ from email.utils import format_datetime
 from functools import cache
 from typing import Any
 
-from shared.adapters.kubernetes.watch_lines import Memory
+from shared.adapters.kubernetes.cluster import Memory
 from shared.core.decision.facts import Audited
 from shared.core.decision.forecast import Forecast
 from shared.core.kinds.rule import KindRule

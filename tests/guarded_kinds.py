@@ -9,8 +9,7 @@ from typing import Any
 from shared.core.archive.draft import merged
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.ttl_and_deadline import Action
-from shared.installation.delete_guard import guard, usernames
-from shared.installation.stop_guard import can_stop, stop_guard
+from shared.installation.guards import can_stop, guard, stop_guard, usernames
 from shared.usecases.reports import patch_of
 from tests.admission_policies import Request, Verdict
 from tests.builders import NOW, kind_cases, kind_rules, not_none

@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 from shared.adapters.clock import ServerClock, ServerTime
-from shared.adapters.kubernetes.bodies import typed
-from shared.adapters.kubernetes.discovery import Discovery, object_path
-from shared.adapters.kubernetes.metadata_only import as_target
-from shared.adapters.kubernetes.refusals import GoneError, raise_for
+from shared.adapters.kubernetes.bodies import GoneError, as_target, raise_for, typed
+from shared.adapters.kubernetes.cluster import Memory
+from shared.adapters.kubernetes.discovery import Discovery
+from shared.adapters.kubernetes.requests import object_path
 from shared.adapters.kubernetes.usage_lists import discover_listable
-from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind

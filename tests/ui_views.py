@@ -11,8 +11,8 @@ from shared.cli.objects.preview import find_all
 from shared.cli.ui.cluster_view import ClusterView, UnreadPart, group_objects
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
+from shared.installation.inventory import LastSweep
 from shared.installation.leader import Leader
-from shared.installation.sweeps import LastSweep
 from shared.safeguards.state_schema import StateContents, Trip
 from tests.builders import JOB, NOW, POD, ago, job, kind_rules, later, not_none
 from tests.fakes import FakeCluster

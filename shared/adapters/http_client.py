@@ -1,4 +1,4 @@
-"""What the HTTP clients of this project refuse: redirects, repeated requests, and long bodies.
+"""What the HTTP clients of this project refuse: redirects, repeated requests, long bodies, and malformed tokens.
 
 Tokens and payloads go to the configured address only. aiohttp repeats a DELETE whose connection was dropped, at any
 later time; a request with `Unrepeated` is sent at most once.
@@ -122,3 +122,8 @@ class Unrepeated:
             raise TryLaterError("the connection was dropped before an answer came; the request is not repeated")
         self._is_sent = True
         return await handler(request)
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text can follow `Bearer` in a header."""
+    return text.isascii() and text.isprintable() and text != "" and " " not in text

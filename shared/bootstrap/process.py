@@ -1,28 +1,48 @@
 """The ports and use cases of one process.
 
-Each port is made, and each use case is imported, when it is first needed: else it would lengthen each cold start.
+Each is made, and its modules are imported, when it is first needed: else it would lengthen each cold start.
 """
 
 # ruff: noqa: PLC0415 - see above
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from shared.adapters.config.settings import Settings, SettingsError
 from shared.adapters.events.answers import Function, Read, Respond, answering, responding
 from shared.adapters.events.cloudevents import parse_event
 from shared.bootstrap.config import ProcessConfig
-from shared.bootstrap.installation_events import InstallationEvents
-from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
+from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import horizon
 from shared.errors import TryLaterError
 from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers
+from shared.ports.cluster import EventLevel
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.pages import LargePages
 from shared.usecases.timers import fire_task, schedule, set_timers
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from shared.adapters.events.publisher import HttpPublisher
+    from shared.adapters.kubernetes.connect import Access
+    from shared.evaluation.evaluator import Evaluator
+    from shared.evaluation.proofs import Proofs
+    from shared.ports import UsageCluster
+    from shared.safeguards.pace import Pace
+    from shared.safeguards.safeguards import Safeguards
+    from shared.usecases.archives.writer import ArchiveWriter
+    from shared.usecases.deadletter import DeadLetters
+    from shared.usecases.handler import Handled, Handler, Procedure
+    from shared.usecases.policy_reports import AuditReports
+    from shared.usecases.sweep import Sweep
+    from shared.usecases.usage.tick import Usage
 
 _T = TypeVar("_T")
 
@@ -53,22 +73,71 @@ class Once(Generic[_T]):
             return self.made
 
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
+SWEPT_PAUSE_SECONDS = 10.0
+"""The pause between two Events of one reason about finished sweeps: otherwise forged `sweep.continue` events
+could fill etcd with Events."""
 
-    from shared.adapters.kubernetes.access import Access
-    from shared.evaluation.evaluator import Evaluator
-    from shared.evaluation.proofs import Proofs
-    from shared.ports import UsageCluster
-    from shared.safeguards.pace import Pace
-    from shared.safeguards.safeguards import Safeguards
-    from shared.usecases.archives.writer import ArchiveWriter
-    from shared.usecases.deadletter import DeadLetters
-    from shared.usecases.handler import Handled, Handler, Procedure
-    from shared.usecases.policy_reports import AuditReports
-    from shared.usecases.sweep import Sweep
-    from shared.usecases.usage.tick import Usage
+
+class InstallationEvents:
+    """Writes Events about the Namespace of the installation; a dry run writes none.
+
+    Args:
+        settings: The settings, with the namespace of the installation.
+        connected: Returns the cluster.
+    """
+
+    def __init__(self, settings: Settings, connected: Callable[[], Awaitable[Cluster]]) -> None:
+        self._settings = settings
+        self._connected = connected
+        self._swept_at: dict[str, float] = {}
+
+    async def write(self, reason: str, message: str, level: EventLevel = "Warning") -> None:
+        """Write an Event in the namespace of the settings; none if they name no namespace."""
+        await self.write_in(self._settings.home_namespace, reason, message, level)
+
+    async def write_in(self, namespace: str, reason: str, message: str, level: EventLevel) -> None:
+        """Write an Event in a namespace; none if the namespace is empty."""
+        if namespace and not self._settings.dry_run:
+            await write_event(await self._connected(), namespace, reason, message, level)
+
+    async def write_swept(self, reason: str, message: str, level: EventLevel) -> None:
+        """Write an Event about a finished sweep, unless one of the same reason was written just before."""
+        now = asyncio.get_running_loop().time()
+        if now - self._swept_at.get(reason, -math.inf) >= SWEPT_PAUSE_SECONDS:
+            self._swept_at[reason] = now
+            await self.write(reason, message, level)
+
+
+async def write_event(cluster: Cluster, namespace: str, reason: str, message: str, level: EventLevel) -> None:
+    """Write an Event about the installation in a namespace."""
+    about = ObjectRef(api_version="v1", kind="Namespace", namespace=namespace, name=namespace, uid="")
+    await cluster.record_event(about, reason, message, level=level)
+
+
+def build_publisher(settings: Settings, connected: Callable[[], Awaitable[Cluster]], **options: Any) -> "HttpPublisher":
+    """Make the publisher for the sink in the settings; the caller closes it.
+
+    Args:
+        settings: The settings, with a sink.
+        connected: Returns the cluster that issues the token, if the settings name a ServiceAccount for the sink.
+        options: The options of HttpPublisher.
+
+    Raises:
+        SettingsError: K_SINK is empty, or only one of TTL_SINK_ACCOUNT and TTL_SINK_AUDIENCE is set.
+    """
+    from shared.adapters.events.publisher import HttpPublisher
+
+    account, audience = settings.sink_account, settings.sink_audience
+    if not settings.sink:
+        raise SettingsError("K_SINK: expected the Broker's URL, got none")
+    if bool(account) != bool(audience):
+        raise SettingsError("TTL_SINK_ACCOUNT: expected it together with TTL_SINK_AUDIENCE, got only one of the two")
+    if account:
+        from shared.adapters.auth.identity import RenewedToken
+        from shared.adapters.kubernetes.connect import fetch_account_token
+
+        options["token"] = RenewedToken(partial(fetch_account_token, connected, account, audience)).token
+    return HttpPublisher(settings.sink, source="ttl-after-finished", **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +183,7 @@ class Process:
         Raises:
             SettingsError: The settings of the API server are invalid.
         """
-        from shared.adapters.kubernetes.access import get_access
+        from shared.adapters.kubernetes.connect import get_access
 
         return None if self.config.cluster else get_access(self.config.settings)
 

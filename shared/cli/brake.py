@@ -16,7 +16,7 @@ from urllib.parse import quote
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.state_configmap import ConfigMapState, read_contents
-from shared.bootstrap.installation_events import write_event
+from shared.bootstrap.process import write_event
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, home_namespace, namespace_option, reason_option
 from shared.cli.input.target import connected

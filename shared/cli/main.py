@@ -15,8 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shared import __version__
-from shared.adapters.config.log_form import log_form
-from shared.adapters.telemetry.log_lines import configure_logging, is_json
+from shared.adapters.telemetry.log_lines import configure_logging, is_json, log_form
 from shared.cli.output.streams import OutputError, explain_output, prepare_errors, prepare_output
 
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import click
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.events.retrying import retrying
+from shared.adapters.events.publisher import retrying
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.exports import serve_metrics, start_exports
-from shared.bootstrap.process import Once
-from shared.bootstrap.publishing import build_publisher
+from shared.bootstrap.process import Once, build_publisher
+from shared.bootstrap.start import serve_metrics, start_exports
 from shared.cli.input.command import command
 from shared.cli.input.options import (
     Options,

@@ -17,11 +17,10 @@ from typing import Any
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
-from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.cluster import KubernetesCluster, Memory
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.creation import ObjectCreation
-from shared.adapters.kubernetes.discovery import resource_path
-from shared.adapters.kubernetes.watch_lines import Memory
+from shared.adapters.kubernetes.requests import resource_path
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.core.archive.identity import ArchiveCluster

@@ -15,12 +15,20 @@ from shared.core.values.timing import format_duration
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.server import check_knative
 from shared.errors import TtlError
-from shared.installation.inventory import OURS, Inventory, Listed, name_of, read_inventory, read_list
+from shared.installation.installed import READ
+from shared.installation.inventory import (
+    OURS,
+    Inventory,
+    Listed,
+    find_last_sweep,
+    name_of,
+    read_inventory,
+    read_list,
+    time_of,
+)
 from shared.installation.leader import LEASE_AGE_MAX, read_leader, read_state_namespace
-from shared.installation.mounted import READ
 from shared.installation.place import HOME, LEASE, RUN, Place
 from shared.installation.rbac import DELETERS
-from shared.installation.sweeps import find_last_sweep, time_of
 from shared.ports import EventReason
 from shared.safeguards.state_schema import NAME, StateContents, parse_state
 

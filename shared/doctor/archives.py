@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from shared.adapters.archive.archive import StoreArchive
+from shared.adapters.archive.archive import ProbeResult, StoreArchive
 from shared.adapters.archive.open_archive import open_archive
-from shared.adapters.archive.store import ProbeResult
 from shared.adapters.archive.webhook import WebhookArchive
 from shared.bootstrap.archives import OpenedArchives
 from shared.core.archive.copies import CLOCK_DIFFERENCE_MAX

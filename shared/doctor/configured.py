@@ -10,8 +10,7 @@ from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.timing import format_duration
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import TtlError
-from shared.installation.inventory import Inventory, Obj, environment_of, labels_of, name_of
-from shared.installation.mounted import (
+from shared.installation.installed import (
     find_policies,
     find_rules,
     find_settings,
@@ -20,6 +19,7 @@ from shared.installation.mounted import (
     read_policy_text,
     read_rules,
 )
+from shared.installation.inventory import Inventory, Obj, environment_of, labels_of, name_of
 from shared.installation.place import Place
 
 _OF_ONE = ("TTL_CALLERS", "TTL_KINDS_DIR", "TTL_POLICY", "TTL_REFERENCES_DIR")

@@ -14,12 +14,20 @@ from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.doctor.rights import Account
 from shared.doctor.server import UPGRADE, list_served
 from shared.errors import TtlError
-from shared.installation.delete_guard import ACCOUNTS, guard, guard_name, not_checked
 from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, MakeGuard, compare_guard
+from shared.installation.guards import (
+    ACCOUNTS,
+    STOP_NOT_CHECKED,
+    can_stop,
+    guard,
+    guard_name,
+    not_checked,
+    stop_guard,
+    stop_guard_name,
+)
 from shared.installation.inventory import Obj, name_of, read_list
 from shared.installation.place import Place
 from shared.installation.rbac import WRITERS
-from shared.installation.stop_guard import NOT_CHECKED, can_stop, stop_guard, stop_guard_name
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -58,7 +66,7 @@ _STOP_GUARD = _Type(
     stop_guard_name,
     stop_guard,
     "stop a held object, or change more than a stop does",
-    lambda _: NOT_CHECKED,
+    lambda _: STOP_NOT_CHECKED,
 )
 
 

@@ -38,10 +38,17 @@ from shared.doctor.wiring import (
 )
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
-from shared.installation.inventory import Inventory, environment_of, name_of, path_of, read_inventory, read_list
-from shared.installation.mounted import read_policy
+from shared.installation.installed import read_policy
+from shared.installation.inventory import (
+    ABOUT_INSTALLATION,
+    Inventory,
+    environment_of,
+    name_of,
+    path_of,
+    read_inventory,
+    read_list,
+)
 from shared.installation.place import RUN, Place
-from shared.installation.sweeps import ABOUT_INSTALLATION
 from shared.ports import Clock
 from shared.safeguards.archive_ids import ReadArchiveIds
 

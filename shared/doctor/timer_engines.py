@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit
 
 from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_address import CloudTasksAddress, NatsAddress, TimersAddress
+from shared.adapters.kubernetes.bodies import METADATA
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.metadata_only import METADATA
 from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.workloads import is_ready, pods_of

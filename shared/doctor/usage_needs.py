@@ -26,8 +26,8 @@ from shared.errors import TtlError
 from shared.evaluation.namespaces_and_owners import Namespaces
 from shared.evaluation.usage_reader import UsageReader
 from shared.installation.guard_status import GROUP, PLURALS, GuardState, compare_guard
+from shared.installation.installed import read_installed_carriers
 from shared.installation.inventory import Inventory, Obj, name_of, read_list
-from shared.installation.mounted import read_installed_carriers
 from shared.installation.place import Place
 from shared.installation.rbac import OBJECTS_ROLE, Right, object_needs
 from shared.installation.usage_guard import CHANGERS, usage_guards

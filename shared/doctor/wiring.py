@@ -7,9 +7,9 @@ from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.workloads import describe_trouble, failing, is_ready
+from shared.installation.installed import config_maps_of
 from shared.installation.inventory import Inventory, Obj, environment_of, name_of
 from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
-from shared.installation.mounted import config_maps_of
 from shared.installation.place import Place
 from shared.messages import Purpose, Timer
 from shared.standalone.triggers import Filter

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.values.objects import get_in, get_text
 from shared.errors import AbsentKindError, TtlError
-from shared.installation.delete_guard import VERSION, guard, guard_name, usernames
+from shared.installation.guards import VERSION, guard, guard_name, usernames
 from shared.installation.inventory import Obj
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it

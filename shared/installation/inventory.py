@@ -1,20 +1,22 @@
 """The inventory: the objects in the namespace of an installation, each list read once.
 
-If a list cannot be read, the inventory contains the reason in its place.
+If a list cannot be read, the inventory contains the reason in its place. The API server keeps the Events about sweeps
+for an hour: they also show a sweep that deleted nothing.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from shared.core.values.objects import get_in, get_text, list_mappings
+from shared.core.values.objects import get_in, get_text, list_mappings, parse_instant
 from shared.errors import AbsentKindError, ForbiddenError, TtlError
+from shared.ports import EventReason
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
+if TYPE_CHECKING:
     from shared.adapters.kubernetes.cluster import KubernetesCluster
-
 
 Obj = dict[str, Any]
 
@@ -185,3 +187,44 @@ def labels_of(obj: Obj) -> Mapping[str, Any]:
     """Return `metadata.labels`; empty if they are missing or malformed."""
     labels = get_in(obj, "metadata.labels")
     return labels if isinstance(labels, dict) else {}
+
+
+ABOUT_INSTALLATION = "involvedObject.kind=Namespace"
+"""The field selector of the Events about an installation."""
+
+_SWEEP_REASONS = (EventReason.SWEPT, EventReason.SWEPT_IN_PART)
+
+
+@dataclass(frozen=True, slots=True)
+class LastSweep:
+    """The last sweep of all kinds.
+
+    Attributes:
+        at: When it ended, by the API server's clock.
+        is_complete: Whether it could list all kinds.
+        message: What it saw.
+    """
+
+    at: datetime
+    is_complete: bool
+    message: str
+
+
+def find_last_sweep(events: Iterable[Obj]) -> LastSweep | None:
+    """Find the last sweep in the Events about an installation; None if they have none."""
+    sweeps = [(at, event) for event in events if get_text(event, "reason") in _SWEEP_REASONS and (at := time_of(event))]
+    if not sweeps:
+        return None
+    at, event = max(sweeps, key=lambda one: one[0])
+    return LastSweep(at, get_text(event, "reason") == EventReason.SWEPT, get_text(event, "message"))
+
+
+def time_of(event: Obj) -> datetime | None:
+    """Return when the API server stored an Event, by its clock; an Event of ours is written only once."""
+    candidates: list[Any] = [get_in(event, path) for path in ("metadata.creationTimestamp", "lastTimestamp")]
+    for text in candidates:
+        try:
+            return parse_instant(text)
+        except ValueError:
+            continue
+    return None

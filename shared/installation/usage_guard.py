@@ -38,10 +38,9 @@ from shared.core.usage.never_collected import (
     SYSTEM_NAMESPACES,
 )
 from shared.core.values.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL
-from shared.installation.delete_guard import Guarded, binds, guard_name, kept, make_guard
+from shared.installation.guards import Guarded, binds, guard_name, kept, make_guard, stop_guard_name
 from shared.installation.kind_manifests import Manifest, label_of
 from shared.installation.rbac import WRITERS
-from shared.installation.stop_guard import stop_guard_name
 from shared.safeguards.state_schema import NAME as STATE
 
 ACCOUNTS = (*WRITERS, "usage")
@@ -89,7 +88,7 @@ def usage_guards(namespace: str) -> Iterator[Manifest]:
 def _delete_guard(rule: KindRule, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return make_guard(
         guard_name(rule),
-        Guarded("delete-guard", "ttl-after-finished-deletes", ACCOUNTS, "DELETE", _NOT_CHECKED),
+        Guarded("delete-guard", "ttl-after-finished-deletes", "DELETE", _NOT_CHECKED),
         [rule],
         variables={},
         validations=_deletable(rule),
@@ -105,7 +104,7 @@ def _change_guard(rule: KindRule, namespace: str) -> tuple[dict[str, Any], dict[
         condition = f"({condition}) && !(request.name == '{STATE}' && {is_own})"
     return make_guard(
         stop_guard_name(rule),
-        Guarded("mark-guard", "ttl-after-finished-marks", CHANGERS, "UPDATE", _NOT_CHECKED),
+        Guarded("mark-guard", "ttl-after-finished-marks", "UPDATE", _NOT_CHECKED),
         [rule],
         variables={},
         validations=_changeable(rule),
@@ -118,7 +117,7 @@ def _attestation_guard(rule: KindRule, namespace: str) -> tuple[dict[str, Any], 
     ours = binds(namespace, accounts=CHANGERS)
     return make_guard(
         f"{_ATTESTATION_PREFIX}{label_of(rule)}",
-        Guarded("attestation-guard", "ttl-after-finished-others", (), "UPDATE", _NOT_ATTESTED),
+        Guarded("attestation-guard", "ttl-after-finished-others", "UPDATE", _NOT_ATTESTED),
         [rule],
         variables={},
         validations=_attested(),

@@ -9,22 +9,20 @@ of a kind when its watch starts, and a sweep of all kinds at every interval.
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import functions
 import shared
 from shared.adapters.events.answers import Respond
-from shared.adapters.events.cloudevents import TICK, Event
-from shared.adapters.events.inputs import PURPOSE
+from shared.adapters.events.cloudevents import PURPOSE, TICK, Event
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.bootstrap.garbage import collect_rarely
 from shared.bootstrap.process import Process
-from shared.bootstrap.start import loading_for
+from shared.bootstrap.start import collect_rarely, loading_for
 from shared.errors import TtlError
 from shared.source.watches import KindWatches
-from shared.standalone.broker import LocalBroker
-from shared.standalone.delivery import ReportedDeadLetters, subscribers_of
+from shared.standalone.broker import LocalBroker, report_dead_letter, subscribers_of
 from shared.standalone.triggers import read_triggers
 from shared.usecases.usage.handler import has_unused_rule
 
@@ -43,7 +41,7 @@ FUNCTION_NAMES = ("schedule", "timers", "expire", "enforce", "archive", "sweep",
 @asynccontextmanager
 async def local_broker(process: Process) -> AsyncIterator[LocalBroker]:
     """Load the functions of this process behind a broker; when the block ends, finish the deliveries in flight."""
-    broker = LocalBroker(dead_letter=ReportedDeadLetters(process.config.telemetry), source=SOURCE)
+    broker = LocalBroker(dead_letter=partial(report_dead_letter, process.config.telemetry), source=SOURCE)
     triggers, loaded = read_triggers(MANIFESTS), load_functions(process.publishing_to(broker))
     broker.subscribe(subscribers_of(triggers, loaded))  # nothing is awaited before: no timer has fired yet
     try:

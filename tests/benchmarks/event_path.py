@@ -28,8 +28,8 @@ import aiohttp
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
+from shared.adapters.kubernetes.cluster import Memory
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.watch_lines import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.values.objects import format_instant

@@ -15,8 +15,7 @@ from typing import Any
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.core.kinds.rule import KindRule
-from shared.installation.delete_guard import usernames
-from shared.installation.guards import guards
+from shared.installation.guards import guards, usernames
 from tests.benchmarks.cluster import MERGE_PATCH, NAMESPACE, BenchmarkError, Cluster, complete, for_each, job, now
 from tests.benchmarks.processes import cpu_seconds
 

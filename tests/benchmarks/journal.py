@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of
+from shared.adapters.kubernetes.cluster import Memory
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.journal_reading import JournalEvent, parse_event
-from shared.adapters.kubernetes.watch_lines import Memory
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config

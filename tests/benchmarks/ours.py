@@ -13,11 +13,11 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of
-from shared.adapters.kubernetes.watch_lines import Memory
+from shared.adapters.kubernetes.cluster import Memory
 from shared.adapters.telemetry.log_lines import configure_logging
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.garbage import collect_rarely
+from shared.bootstrap.start import collect_rarely
 from shared.cli import run as command_run
 from shared.cli.input.command import Command
 from shared.cli.input.options import Options, cluster_options

@@ -11,11 +11,10 @@ from typing import Any
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.discovery import resource_path
+from shared.adapters.kubernetes.requests import resource_path
 from shared.core.kinds.rule import KindRule
 from shared.devserver.real_servers import RealServer
-from shared.installation.delete_guard import usernames
-from shared.installation.guards import guards
+from shared.installation.guards import guards, usernames
 from tests.admission_policies import Verdict, evaluate
 from tests.crds import BUILT_IN
 from tests.guarded_kinds import (

@@ -14,7 +14,7 @@ from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.errors import GuardError
 from shared.evaluation.evaluator import Evaluator
-from shared.installation.delete_guard import guard
+from shared.installation.guards import guard
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import DELETION
 from shared.usecases.handler import Handler

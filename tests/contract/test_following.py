@@ -9,13 +9,13 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.config.settings import Settings
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes import discovery
+from shared.adapters.kubernetes.cluster import Memory
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.watch_lines import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import format_instant
-from shared.source import watch, watches
+from shared.source import watches
 from shared.standalone.runner import Runner
 from tests.fakes import FakeTelemetry
 
@@ -27,8 +27,8 @@ def quickly(monkeypatch):
     """Looks that are half a minute apart elsewhere."""
     monkeypatch.setattr(discovery, "ABSENT_KIND_SECONDS", 0.1)
     monkeypatch.setattr(discovery, "REREAD_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "ABSENT_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(watch, "SWEEP_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(watches, "ABSENT_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(watches, "SWEEP_PAUSE_SECONDS", 0.2)
     monkeypatch.setattr(watches, "SERVED_POLL_SECONDS", 0.2)
 
 

@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from shared.devserver.real_servers import real_server
-from shared.installation.delete_guard import guard, usernames
-from shared.installation.guards import guards
+from shared.installation.guards import guard, guards, usernames
 from tests.admission_policies import evaluate
 from tests.builders import having
 from tests.contract.guarded import (

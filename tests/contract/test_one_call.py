@@ -10,14 +10,13 @@ from typing import Any, cast
 import pytest
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.events.cloudevents import Event, parse_event, parse_object, to_http
-from shared.adapters.events.inputs import parse_proof
+from shared.adapters.events.cloudevents import Event, parse_event, parse_object, parse_proof, to_http
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import Process
 from shared.core.values.objects import parse_instant, ref_of
-from shared.installation.delete_guard import guard, guard_name
+from shared.installation.guards import guard, guard_name
 from shared.messages import ObjectDeleted, Proof, Purpose, Timer, TimersSet
 from shared.source.watches import KindWatches
 from shared.usecases.expire import DELETION

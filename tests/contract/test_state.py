@@ -7,22 +7,24 @@ import shutil
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
-from shared.adapters.clock import SystemClock
+from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.discovery import count_objects
+from shared.adapters.kubernetes.requests import count_objects
 from shared.adapters.kubernetes.state_configmap import ConfigMapState
-from shared.bootstrap.safeguards import StateLocation, build_safeguards
+from shared.bootstrap.build import build_safeguards
+from shared.bootstrap.config import ProcessConfig
 from shared.cli.brake import shared_state
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.ports import EventReason
 from shared.safeguards.denials import release_breaker
 from shared.safeguards.safeguards import Safeguard, Safeguards
-from shared.safeguards.shared_state import CACHED_SECONDS, Runtime
+from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_schema import NAME, Trip, parse_state, with_loop, with_trip
-from tests.builders import JOB, NOW, ROOT, not_none
+from tests.builders import JOB, NOW, ROOT, not_none, shipped_kinds
 from tests.counts import counts
 from tests.fakes import FakeTelemetry
 
@@ -67,14 +69,16 @@ async def start(api):
             async def write_event(reason, message, level):
                 reported.append((reason, message, level))
 
-            runtime = Runtime(SystemClock(), seconds, FakeTelemetry())
-            safeguards = build_safeguards(
-                StateLocation(cluster, api.namespace, write_event),
-                functools.partial(Limits, **limits),
-                runtime,
+            config = ProcessConfig(
+                settings=read_settings(environment={}),
+                kinds=shipped_kinds(),
+                catalogue=shipped_kinds(),
+                policies=SimpleNamespace(policy=lambda: SimpleNamespace(limits=Limits(**limits))),
+                telemetry=FakeTelemetry(),
                 namespace=api.namespace,
-                horizon=timedelta(minutes=20),
+                home_namespace=api.namespace,
             )
+            safeguards = build_safeguards(config, cluster, write_event, monotonic=seconds)
             return Process(cluster, safeguards, seconds, reported)
 
         yield start

@@ -8,7 +8,7 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.config.policy_file import parse_policy
-from shared.adapters.kubernetes.metadata_only import METADATA, TABLE
+from shared.adapters.kubernetes.bodies import METADATA, TABLE
 from shared.core.values.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver import EmbeddedApiServer, Store, WriteOptions, serve, write_kubeconfig
 from shared.devserver.apiserver.errors import StatusError

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from shared.adapters.kubernetes.metadata_only import COPIES
+from shared.adapters.kubernetes.bodies import COPIES
 from shared.core.references.reference import TargetKind, names_of
 from shared.core.usage.passes import Observation
 from shared.core.values.objects import ref_of

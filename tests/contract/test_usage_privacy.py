@@ -6,8 +6,8 @@ import pytest
 
 from shared.adapters import http_client
 from shared.adapters.kubernetes import bodies
+from shared.adapters.kubernetes.bodies import TABLE
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.metadata_only import TABLE
 from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.policy.usage import USAGE_KINDS
 from shared.core.references.reference import TargetKind

@@ -17,12 +17,11 @@ from functions_framework.aio import create_asgi_app
 from multidict import CIMultiDictProxy
 
 from shared.adapters.events.cloudevents import TICK, Event, parse_event
-from shared.adapters.events.http_limits import LimitedHttp
+from shared.adapters.events.http_limits import InProcessServer, LimitedHttp
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.process import Process
 from shared.bootstrap.start import loading_for
-from shared.standalone.embedded_uvicorn import InProcessServer
 from shared.standalone.runner import FUNCTION_NAMES
 from tests.builders import ROOT, ago, job, stamp
 

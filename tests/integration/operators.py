@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
-from shared.adapters.kubernetes.discovery import resource_path
+from shared.adapters.kubernetes.requests import resource_path
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import format_instant
 from tests.crds import crd_of

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from shared.adapters.archive.open_archive import open_archive
-from shared.adapters.kubernetes.discovery import resource_path
+from shared.adapters.kubernetes.requests import resource_path
 from shared.core.archive.document import Document, Record, canonical
 from shared.core.archive.identity import ArchiveCluster
 from shared.core.archive.server_fields import without_server_fields

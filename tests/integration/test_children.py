@@ -12,7 +12,7 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.discovery import resource_path
+from shared.adapters.kubernetes.requests import resource_path
 from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import ref_of
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig

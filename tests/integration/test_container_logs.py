@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from shared.adapters.kubernetes import container_logs
+from shared.adapters.kubernetes import requests
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
 from shared.core.values.objects import ref_of
@@ -88,7 +88,7 @@ async def test_long_log_is_read_in_little_memory(cluster: KubernetesCluster, pod
         tracemalloc.stop()
 
     assert sum(sizes) == 30 * MEGABYTE
-    assert max(sizes) <= container_logs.LOG_CHUNK_BYTES
+    assert max(sizes) <= requests.LOG_CHUNK_BYTES
     assert peak < 4 * MEGABYTE
 
 
@@ -124,7 +124,7 @@ async def test_log_of_a_kubelet_that_is_away_may_come_later(api, namespace, clus
 
 
 async def test_log_that_stalls_is_broken_off_and_its_beginning_kept(cluster, pod, kubelet, monkeypatch):
-    monkeypatch.setattr(container_logs, "LOG_IDLE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(requests, "LOG_IDLE_SECONDS_MAX", 1.0)
     kubelet.texts["pod/main"], kubelet.hangs_after = 5 * MEGABYTE, MEGABYTE
 
     log = await only_log(cluster, pod)
@@ -134,7 +134,7 @@ async def test_log_that_stalls_is_broken_off_and_its_beginning_kept(cluster, pod
 
 
 async def test_log_of_a_kubelet_that_hangs_may_come_later(cluster, pod, kubelet, monkeypatch):
-    monkeypatch.setattr(container_logs, "LOG_IDLE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(requests, "LOG_IDLE_SECONDS_MAX", 1.0)
     kubelet.hangs_after = 0
 
     log = await only_log(cluster, pod)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.kubernetes.discovery import resource_path
+from shared.adapters.kubernetes.requests import resource_path
 from shared.core.values.objects import parse_instant
 from tests.builders import kind_rules, not_none
 from tests.integration.conftest import Api, Run

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.adapters.config.settings import read_settings
+from shared.adapters.kubernetes.bodies import METADATA
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.metadata_only import METADATA
 from shared.devserver.real_servers import RealServer
 from shared.doctor.findings import Finding
 from shared.doctor.timer_engines import check_nats

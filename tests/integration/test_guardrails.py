@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.kubernetes.discovery import resource_path
+from shared.adapters.kubernetes.requests import resource_path
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.ttl_and_deadline import TtlField
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS

@@ -361,7 +361,7 @@ def test_watch_with_an_expired_version_requests_a_sweep_and_continues(
     server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is one that etcd has forgotten: without a watch cache the API server's 410 comes at once."""
-    monkeypatch.setattr("shared.source.watch.SWEEP_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("shared.source.watches.SWEEP_PAUSE_SECONDS", 0.1)
     with real_server(server.assets, fsync=False, apiserver_args=["--watch-cache-sizes=pods#0"]) as forgetful:
         api = Api(forgetful)
         api.wait("the namespace", lambda: api.get("/api/v1/namespaces/default"))

@@ -8,11 +8,20 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.core.kinds.rule import Catalogue
-from shared.installation.delete_guard import ACCOUNTS, NOT_CHECKED, VERSION, binds, guard, guard_name
-from shared.installation.guards import guards
+from shared.installation.guards import (
+    ACCOUNTS,
+    NOT_CHECKED,
+    VERSION,
+    binds,
+    can_stop,
+    guard,
+    guard_name,
+    guards,
+    stop_guard,
+    stop_guard_name,
+)
 from shared.installation.kind_manifests import COMPONENTS
 from shared.installation.rbac import STOPPERS
-from shared.installation.stop_guard import can_stop, stop_guard, stop_guard_name
 from tests.builders import kind_rule, kind_rules
 from tests.manifests.composed import overlay_of
 from tests.manifests.test_manifests import (

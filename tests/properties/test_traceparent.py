@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.events.answers import responding
-from shared.adapters.events.cloudevents import event_of, parse_event, to_http
-from shared.adapters.events.inputs import parse_timers
+from shared.adapters.events.cloudevents import event_of, parse_event, parse_timers, to_http
 from shared.adapters.telemetry.log_lines import JsonFormatter
 from shared.adapters.timers.nats.schedules import body_of, timer_of
 from shared.adapters.timers.sqlite.store import StoredTimer, row_of

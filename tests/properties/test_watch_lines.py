@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.kubernetes.watch_lines import parse_watch_line
+from shared.adapters.kubernetes.cluster import parse_watch_line
 from shared.core.values.objects import ref_of
 from tests.builders import JOB
 

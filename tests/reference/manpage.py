@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from shared import __version__
-from shared.adapters.config.otel_settings import OtelSettings
-from shared.adapters.config.settings import Settings
+from shared.adapters.config.settings import OtelSettings, Settings
 from shared.adapters.config.timers_address import TimersSettings
 from shared.cli.input.command import EXIT_CODES
 from shared.cli.main import main

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.telemetry.logs import LogTelemetry
+from shared.adapters.telemetry.metric_parts import PendingTimersCollector
 from shared.adapters.telemetry.metrics import Metrics
-from shared.adapters.telemetry.scraping import PendingTimersCollector
 from tests.reference.texts import code, fill, joined, table
 
 LABELS = {

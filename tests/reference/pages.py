@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from shared.adapters.config.policy_file import schema
 from shared.cli.completion.index import INDEX
 from tests.reference import (
     annotations,
@@ -46,5 +45,5 @@ def render_all():
         **{FOLDER / name: text for name, text in (render() | render_files()).items()},
         **{manpage.FOLDER / name: text for name, text in manpage.render().items()},
         INDEX: completion.render(),
-        POLICY_SCHEMA: schema(),
+        POLICY_SCHEMA: policy.schema(),
     }

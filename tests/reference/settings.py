@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from shared.adapters.config.otel_settings import OtelSettings
-from shared.adapters.config.settings import Settings
+from shared.adapters.config.settings import OtelSettings, Settings
 from shared.adapters.config.timers_address import TimersSettings
 from shared.core.values.timing import format_duration
 from tests.reference.texts import code, described, fill, paragraphs, table

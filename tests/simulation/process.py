@@ -5,9 +5,8 @@ import traceback
 from collections.abc import Coroutine
 from typing import Any
 
-from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object
-from shared.adapters.events.inputs import parse_proof, parse_sweep
-from shared.adapters.kubernetes.watch_lines import Memory
+from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object, parse_proof, parse_sweep
+from shared.adapters.kubernetes.cluster import Memory
 from shared.core.values.timing import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from shared.adapters.kubernetes.watch_lines import Memory
+from shared.adapters.kubernetes.cluster import Memory
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef, get_text
 from shared.devserver.apiserver import DeleteOptions, StatusError

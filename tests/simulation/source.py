@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from shared.adapters.events.cloudevents import TICK, Event, event_of
-from shared.adapters.events.inputs import with_proof
+from shared.adapters.events.cloudevents import TICK, Event, event_of, with_proof
 from shared.core.decision.decide import Context, Ignore, Reason, decide
 from shared.core.decision.namespaces import plain_namespace
 from shared.devserver.apiserver.listing import Change
@@ -66,7 +65,7 @@ class Source:
             self.world.broker.send(with_proof(event, proof) if proof else event)
 
     def _remember(self, rule: Any, change: Change, uid: str, data: bytes) -> None:
-        """As `shared.source.watch` does."""
+        """As `shared.source.watches` does."""
         memory = getattr(self.world.process, "memory", None)
         if memory is None:
             return

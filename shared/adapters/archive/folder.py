@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TypeVar
 
+from shared.adapters.archive.archive import PAGE_MAX
 from shared.adapters.archive.folder_files import FolderFiles
-from shared.adapters.archive.store import PAGE_MAX
 from shared.core.archive.destination import Destination
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports.archive import StoredFile

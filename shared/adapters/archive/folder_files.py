@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from shared.adapters.archive.store import whole_second_after
+from shared.adapters.archive.archive import whole_second_after
 from shared.ports.archive import StoredFile
 
 _TEMPORARY = ".tmp"

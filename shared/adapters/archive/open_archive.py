@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from shared.adapters.archive.archive import StoreArchive
+from shared.adapters.archive.archive import FileStore, StoreArchive
 from shared.adapters.archive.bucket import AnyBucket, BucketStore
 from shared.adapters.archive.folder import FolderStore
-from shared.adapters.archive.store import FileStore
 from shared.adapters.config.settings import read_signing_keys
 from shared.core.archive.destination import AZ, FILE, GS, MEMORY, S3, Destination, parse_destination
 from shared.errors import PermanentError

@@ -11,12 +11,12 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from shared.adapters.auth.token_text import is_token
 from shared.adapters.clock import SystemClock
-from shared.adapters.http_client import RedirectError, refuse_redirect
+from shared.adapters.http_client import RedirectError, is_token, refuse_redirect
 from shared.errors import TryLaterError
 from shared.ports import Clock
 
@@ -140,23 +140,12 @@ class RenewedToken:
         self._failed = error is not None
 
 
-class FileTokens:
-    """Tokens from a file that another process rotates.
+def file_tokens(path: Path) -> Callable[[], Awaitable[Token]]:
+    """Return what reads the present token in a file that another process rotates, for `RenewedToken`.
 
-    Args:
-        path: The file.
+    It reads in a thread: the file may be on a network volume.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def __call__(self) -> Token:
-        """Read the current token, in a thread: the file may be on a network volume.
-
-        Raises:
-            TryLaterError: The file has no readable token.
-        """
-        return await asyncio.to_thread(read_token, self._path)
+    return partial(asyncio.to_thread, read_token, path)
 
 
 def read_token(path: Path) -> Token:

@@ -4,21 +4,14 @@ A mounted ConfigMap is replaced as a whole behind a symbolic link. So a change i
 """
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
-
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
 
 from shared.adapters.config.yaml_file import FileError, parse_model, read_text
 from shared.core.kinds.rule import Catalogue
-from shared.core.policy.matching import Grouping
 from shared.core.policy.policy import Policy
-from shared.core.values.timing import format_duration
 
 POLICY_POLL_SECONDS = 1.0
 """Minimum time between two reads of the file, however often the policy is requested."""
@@ -105,34 +98,3 @@ class PolicyFile:
             return
         self.problem = ""
         _log.info("policy loaded", extra={"fields": {"file": str(self._path), "rules": len(self._policy.rules)}})
-
-
-class _Schema(GenerateJsonSchema):
-    """Without null and empty values, which are rejected, and with each default as a file has it."""
-
-    def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
-        inner, written = self.generate_inner(schema["schema"]), _as_written(schema.get("default"))
-        return inner if written is None else {**inner, "default": written}
-
-
-def _as_written(default: object) -> str | int | None:
-    """A default as a file has it; None for one that is only left out."""
-    if isinstance(default, timedelta):
-        return format_duration(default)
-    if isinstance(default, Grouping):
-        return default.by
-    return default if isinstance(default, str | int) else None
-
-
-def schema() -> str:
-    """Return the JSON Schema of a policy file, for editors."""
-    document = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Policy.model_json_schema(schema_generator=_Schema),
-        "title": "Policy of ttl-after-finished",
-        "description": "When the finished objects of a cluster are deleted, and how fast.",
-    }
-    return json.dumps(document, indent=2) + "\n"

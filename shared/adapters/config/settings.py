@@ -1,4 +1,4 @@
-"""Settings from environment variables; no other module but `log_form` reads `os.environ`.
+"""Settings from environment variables; no other module reads `os.environ`, except `log_form`.
 
 A TTL_ variable that is set but empty is rejected, since an unset variable often means more than any value. An empty
 variable of Knative or OpenTelemetry means unset.
@@ -11,25 +11,175 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from shared.adapters.config.otel_settings import OtelSettings
-from shared.adapters.config.setting_values import (
-    check_server,
-    check_signing_keys,
-    parse_boolean,
-    split_kinds,
-    split_words,
-    strip_token,
-)
 from shared.adapters.config.timers_address import TimersSettings
+from shared.adapters.http_client import is_token
 from shared.core.archive.signature import UNSIGNED, SigningKeys
 from shared.core.values.timing import parse_duration
 from shared.errors import TtlError
 from shared.usecases.archives.byte_gate import ARCHIVE_BYTES_MAX
+
+_BOOLEANS: dict[str | bool, bool] = {"true": True, "false": False, True: True, False: False}
+
+ALL_KINDS = "all"
+"""The value that selects every known kind that can finish."""
+
+
+def parse_boolean(value: str | bool) -> bool:
+    """Parse `true` or `false`.
+
+    Raises:
+        ValueError: The value is another text, such as `yes` or `1`.
+    """
+    if value not in _BOOLEANS:
+        raise ValueError("expected true or false")
+    return _BOOLEANS[value]
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split comma-separated words and strip each.
+
+    Raises:
+        ValueError: The text has no word.
+    """
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("expected comma-separated names")
+    return words
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Split comma-separated kinds; return no kind for `all`.
+
+    Raises:
+        ValueError: The text has no word.
+    """
+    words = split_words(text)
+    return () if words == (ALL_KINDS,) else words
+
+
+def check_server(value: str) -> str:
+    """Validate a URL that tokens are sent to: https, or http to a loopback address.
+
+    Raises:
+        ValueError: The value is another URL, or no URL.
+    """
+    try:
+        url = urlsplit(value)
+        _ = url.port
+    except ValueError:
+        raise ValueError("expected a URL") from None
+    if not url.hostname or url.query or url.fragment or url.username is not None:
+        raise ValueError("expected https://HOST[:PORT]")
+    if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
+        raise ValueError("expected https://, or http:// to a loopback address")
+    return value.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_signing_keys(value: str) -> str:
+    """Check the keys of archives.
+
+    Raises:
+        ValueError: There is none, or one is too short.
+    """
+    SigningKeys.parse(value)
+    return value
+
+
+def strip_token(value: str) -> str:
+    """Strip and validate a token; a secret store often adds a line break at its end.
+
+    Raises:
+        ValueError: The token has a character that a header cannot hold.
+    """
+    token = value.strip()
+    if not is_token(token):
+        raise ValueError("expected a token of printable ASCII characters, without spaces")
+    return token
+
+
+class OtelSettings(BaseModel):
+    """The settings of traces and pushed metrics that this project reads itself; the SDK reads all others.
+
+    A value that the SDK would not know is no error here, since these variables may be meant for other programs too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    otlp: str = Field(default="", alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    """The URL of a receiver of OTLP over HTTP, such as `http://collector:4318`, for traces and metrics. It needs the
+    extra `otel`, which the image has. The SDK reads the other variables of OpenTelemetry too.
+
+    Read by: functions, run, watch.
+    """
+    otlp_traces: str = Field(default="", alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    """The full URL for traces, with its path. It takes precedence.
+
+    Read by: functions, run, watch.
+    """
+    otlp_metrics: str = Field(default="", alias="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+    """The full URL for metrics, with its path. It takes precedence.
+
+    Read by: functions, run, watch.
+    """
+    otlp_protocol: str = Field(default="", alias="OTEL_EXPORTER_OTLP_PROTOCOL")
+    """The protocol. Only `http/protobuf`, the default, is supported.
+
+    Read by: functions, run, watch.
+    """
+    traces_exporter: str = Field(default="otlp", alias="OTEL_TRACES_EXPORTER")
+    """If it does not contain `otlp`, no traces are sent.
+
+    Read by: functions, run, watch.
+    """
+    metrics_exporter: str = Field(default="otlp", alias="OTEL_METRICS_EXPORTER")
+    """If it does not contain `otlp`, no metrics are sent.
+
+    Read by: functions, run, watch.
+    """
+    metrics_interval_ms: int = Field(default=60_000, alias="OTEL_METRIC_EXPORT_INTERVAL", ge=1)
+    """The milliseconds between two exports of metrics.
+
+    Read by: functions, run, watch.
+    """
+    sdk_disabled: str = Field(default="", alias="OTEL_SDK_DISABLED")
+    """If `true`, no traces and no metrics are sent.
+
+    Read by: functions, run, watch.
+    """
+    function: str = Field(default="", alias="FUNCTION_TARGET")
+    """The function of this process. It is the default of `OTEL_SERVICE_NAME`.
+
+    Read by: functions.
+    """
+
+    @property
+    def sends_traces(self) -> bool:
+        """Whether traces are sent."""
+        return self._sends(self.otlp_traces, self.traces_exporter)
+
+    @property
+    def sends_metrics(self) -> bool:
+        """Whether metrics are sent."""
+        return self._sends(self.otlp_metrics, self.metrics_exporter)
+
+    def _sends(self, endpoint: str, exporter: str) -> bool:
+        is_disabled = self.sdk_disabled.lower() == "true"
+        return bool(self.otlp or endpoint) and not is_disabled and "otlp" in exporter.replace(" ", "").split(",")
+
 
 # Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
@@ -58,7 +208,7 @@ class SettingsError(TtlError):
 class Settings(OtelSettings, TimersSettings):
     """The settings of a process, one field for each variable."""
 
-    kinds: Annotated[tuple[str, ...], BeforeValidator(split_kinds)] = Field(default=(), alias="TTL_KINDS")
+    kinds: Annotated[tuple[str, ...], BeforeValidator(parse_kinds)] = Field(default=(), alias="TTL_KINDS")
     """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish. The default is
     `all`.
 

@@ -23,8 +23,15 @@ from http import HTTPStatus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event, event_of, parse_event, to_http
-from shared.adapters.events.traced import handling, is_traced
+from shared.adapters.events.cloudevents import (
+    EVENT_BYTES_MAX,
+    Event,
+    event_of,
+    handling,
+    is_traced,
+    parse_event,
+    to_http,
+)
 from shared.adapters.tracing.current import note_status
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message

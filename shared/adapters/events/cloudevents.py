@@ -1,16 +1,22 @@
-"""CloudEvents in HTTP requests, by the rules of CloudEvents 1.0; no module imports the SDK.
+"""CloudEvents in HTTP requests, by the rules of CloudEvents 1.0, what functions parse of them, and their spans.
 
-The SDK (1.12, pinned by functions-framework) neither reads nor writes events here. Its reader does not check id,
-source, type, time or body, invents a missing time, and accepts a JSON object as an attribute. This module rejects a
-malformed event with a 4xx that names the field and quotes at most a few words. Later modules get valid events only.
-Its writer takes ten times as long as `to_http`, and invents a missing time too; tests/properties/test_cloudevents.py
-holds `to_http` to its answer.
+No module imports the SDK (1.12, pinned by functions-framework). Its reader does not check id, source, type, time or
+body, invents a missing time, and accepts a JSON object as an attribute. This module rejects a malformed event with a
+4xx that names the field and quotes at most a few words. Later modules get valid events only. The SDK's writer takes ten
+times as long as `to_http`, and invents a missing time too; tests/properties/test_cloudevents.py compares both.
+
+An event carries the span that made it in `traceparent`, the distributed tracing extension of CloudEvents. Its handling
+is a child of that span, and linked to it: docs/decisions/0038-one-trace.md. `tracestate` is dropped. The attributes are
+those of https://opentelemetry.io/docs/specs/semconv/cloudevents/cloudevents-spans/ and
+https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/.
 """
 
 import base64
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote as percent_encode
@@ -18,12 +24,22 @@ from urllib.parse import unquote as percent_decode
 
 from pydantic import TypeAdapter, ValidationError
 
-from shared.adapters.tracing.current import current_traceparent
+from shared.adapters.tracing.current import (
+    NAMESPACE,
+    Kind,
+    Span,
+    current_traceparent,
+    get_name_attribute,
+    get_tracer,
+    within,
+    within_span,
+)
 from shared.core.values.jsontext import JSON_VALUES_MAX, count_at_most
 from shared.core.values.objects import parse_instant, quote
-from shared.core.values.traceparent import TRACEPARENT
+from shared.core.values.traceparent import TRACEPARENT, find_traceparent
 from shared.errors import EventError
-from shared.messages import Message, Timer
+from shared.messages import ArchiveDone, Message, ObjectArchived, Proof, Purpose, SweepStep, Timer, TimersSet
+from shared.ports import FiredTask
 
 EVENT_BYTES_MAX = 2 * 1024 * 1024
 """Maximum size of a body: etcd limits an object to 1.5 MiB. The JSON parser also limits the depth, to 200 levels."""
@@ -246,3 +262,151 @@ def _first_problem(root: str, error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in (root, *first["loc"]))
     return f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def parse_timers(event: Event) -> TimersSet | FiredTask | None:
+    """Parse the timers to set: those of a `timer.set` event, or that of an `object.archived` event, if it has one.
+
+    The timers carry the trace of the event.
+
+    A `timer.fired` event with the attribute `task` is a task of Cloud Tasks. The Broker's `timer.fired` has none.
+
+    Raises:
+        EventError: The event has another type, or its data is invalid.
+    """
+    if event.type == Timer.type and event.extensions.get("task"):
+        return _parse_task(event)
+    if event.type != ObjectArchived.type:
+        return _traced(parse_message(event, TimersSet))
+    timer = parse_message(event, ObjectArchived).timer
+    return None if timer is None else _traced(TimersSet(timers=(timer,)))
+
+
+def _traced(wanted: TimersSet) -> TimersSet:
+    update = {"traceparent": current_traceparent()}
+    if not update["traceparent"]:
+        return wanted
+    return wanted.model_copy(update={"timers": tuple(one.model_copy(update=update) for one in wanted.timers)})
+
+
+def _parse_task(event: Event) -> FiredTask:
+    try:
+        scheduled_at = parse_instant(event.extensions.get("scheduledat"))
+    except ValueError as error:
+        raise EventError(f"scheduledat: {error}") from None
+    timer = parse_message(event, Timer).model_copy(update={"traceparent": current_traceparent()})
+    return FiredTask(timer, event.extensions["task"], scheduled_at)
+
+
+def parse_archive_timer(event: Event) -> Timer:
+    """Parse what has an object archived: a `timer.fired` event, or `archive.done`, after which it is looked up again.
+
+    Raises:
+        EventError: The event has another type, or its data is invalid.
+    """
+    if event.type != ArchiveDone.type:
+        return parse_message(event, Timer)
+    done = parse_message(event, ArchiveDone)
+    return Timer(ref=done.ref, purpose=Purpose.ARCHIVE, due_at=done.archived_at)
+
+
+_PROOF = "proof"
+
+
+def with_proof(event: Event, proof: Proof) -> Event:
+    """Return the event of a changed object with the proof of the decision about it."""
+    return replace(event, extensions={**event.extensions, _PROOF: proof.dump()})
+
+
+def parse_proof(event: Event) -> Proof | None:
+    """Return the proof of the decision about the object of an event; None without one that can be read."""
+    try:
+        return Proof.read(json.loads(event.extensions.get(_PROOF, "null")))  # noqa: TID251 - a short header
+    except (ValueError, RecursionError):
+        return None
+
+
+PURPOSE = "purpose"
+"""The extension attribute of a tick on which the Triggers filter: `usage`, or absent for a sweep."""
+
+
+def check_tick(event: Event) -> None:
+    """Check that an event is a tick; it has no data.
+
+    Raises:
+        EventError: The event has another type.
+    """
+    if event.type != TICK:
+        raise EventError(f"type: expected {TICK}, got {quote(event.type)}")
+
+
+def parse_sweep(event: Event) -> SweepStep:
+    """Parse the step of a sweep: the one in a `sweep.continue` event, or the first step for a PingSource event.
+
+    Raises:
+        EventError: The event has another type, or its data is invalid.
+    """
+    return SweepStep() if event.type == TICK else parse_message(event, SweepStep)
+
+
+_CHARACTERS_MAX = 500
+"""Characters of an attribute of a span, since a sender sets those of its events."""
+
+
+def is_traced(event: Event) -> bool:
+    """Return whether an event has a trace, or starts one."""
+    return TRACEPARENT in event.extensions or get_tracer() is not None
+
+
+@contextmanager
+def handling(event: Event, function: str, headers: Mapping[str, str]) -> Iterator[Span | None]:
+    """Handle an event within its trace; in a span, if this process sends traces.
+
+    Args:
+        event: The event.
+        function: The name of the function that handles it.
+        headers: Those of the request. A source or a Broker that traces its requests names its span in them.
+    """
+    tracer = get_tracer()
+    parent = find_traceparent(event.extensions.get(TRACEPARENT))
+    if tracer is None:
+        with within(parent):
+            yield None
+        return
+    parent = parent or find_traceparent(headers.get(TRACEPARENT))
+    about = _about(event, "process") | {"code.function.name": f"functions.{function}"}
+    name = f"CloudEvents Process {about['cloudevents.event_type']}"
+    with within_span(tracer.start(name, Kind.CONSUMER, about, parent=parent, is_linked=bool(parent))) as span:
+        yield span
+
+
+async def send_traced(send: Callable[[Event], Awaitable[object]], event: Event) -> None:
+    """Send an event of this process's own; the span of its sending starts its trace, if this process sends traces."""
+    tracer = get_tracer()
+    if tracer is None:
+        await send(event)
+        return
+    about = _about(event, "send")
+    name = f"CloudEvents Create {about['cloudevents.event_type']}"
+    parent = current_traceparent()
+    with within_span(tracer.start(name, Kind.PRODUCER, about, parent=parent, is_linked=False)) as span:
+        await send(replace(event, extensions={**event.extensions, TRACEPARENT: span.traceparent}))
+
+
+def _about(event: Event, operation: str) -> dict[str, str]:
+    values = {
+        "cloudevents.event_id": event.id,
+        "cloudevents.event_source": event.source,
+        "cloudevents.event_spec_version": "1.0",
+        "cloudevents.event_type": event.type,
+        "cloudevents.event_subject": event.subject,
+        "messaging.system": "knative",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.message.id": event.id,
+        NAMESPACE: event.extensions.get("namespace", ""),
+    }
+    group = event.extensions.get("apiversion", "").rpartition("/")[0]
+    if attribute := get_name_attribute(group, event.extensions.get("kind", "")):
+        values[attribute] = event.extensions.get("name", "")
+    return {name: value[:_CHARACTERS_MAX] for name, value in values.items() if value}

@@ -22,10 +22,13 @@ refused first: small complete events are answered while other clients send slowl
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -272,3 +275,12 @@ class LimitedHttp(HttpToolsProtocol):
     def _release(self) -> None:
         self._load.held -= self.held
         self.held = 0
+
+
+class InProcessServer(uvicorn.Server):
+    """A uvicorn server inside another program, to which it leaves the signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture no signals."""
+        yield

@@ -1,15 +1,18 @@
 """Publish events to the Broker over HTTP; a function's replies are its only other events."""
 
+import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 
-from shared.adapters.auth.token_text import is_token
 from shared.adapters.events.cloudevents import Event, event_of, to_http
-from shared.adapters.http_client import UNCOMPRESSED, read_up_to, refuse_redirects
+from shared.adapters.http_client import UNCOMPRESSED, is_token, read_up_to, refuse_redirects
+from shared.core.values.timing import backoff_seconds
 from shared.core.values.traceparent import TRACEPARENT
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
@@ -119,3 +122,43 @@ class HttpPublisher:
             raise TryLaterError(f"{self._sink} answered {status}: {text}")
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             raise PermanentError(f"{self._sink} refused {event.type} with {status}: {text}")
+
+
+RETRIES = 6
+"""Retries of a call: half a minute in total, ten times that of Knative's sources; a Broker restarts within it."""
+
+_T = TypeVar("_T")
+
+
+def retrying(
+    take: Callable[[_T], Awaitable[object]],
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    jitter: Callable[[], float] = random.random,
+) -> Callable[[_T], Awaitable[None]]:
+    """Return a function that calls `take` and retries it after each TryLaterError.
+
+    `stamina` does not fit. A timer's back-off follows from a stored count of attempts, so `backoff_seconds` stays in
+    any case, and stamina would add a second formula for the pauses. By default it also logs the arguments of each call
+    that it retries, and here these are whole objects.
+
+    Args:
+        take: Takes one value. A TryLaterError is retried; any other error is raised at once.
+        sleep: Waits a number of seconds.
+        jitter: Returns a random number from 0 to 1, so that calls that failed together are not retried together.
+
+    Returns:
+        The function; it raises the last TryLaterError after all pauses.
+    """
+
+    async def take_with_retries(value: _T) -> None:
+        for attempts in range(RETRIES):
+            try:
+                await take(value)
+            except TryLaterError:
+                await sleep(backoff_seconds(attempts, jitter=jitter()))
+            else:
+                return
+        await take(value)
+
+    return take_with_retries

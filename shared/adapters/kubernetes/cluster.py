@@ -1,35 +1,174 @@
-"""The objects of a cluster: read, LIST, DELETE, patch, record Events, and watch."""
+"""The objects of a cluster: read, LIST, DELETE, patch, record Events, and watch.
+
+Each line of a watch is parsed only as far as its change needs it. The last version of objects that it received is kept,
+so that a due object of a known version is deleted without reading it again.
+"""
 
 import hashlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+from cachetools import FIFOCache
+
 from shared.adapters.clock import ServerTime
-from shared.adapters.kubernetes.bodies import PAGE_BYTES_MAX, PAGE_LIMIT, ListReader, read_outcome, typed
-from shared.adapters.kubernetes.discovery import object_path, resource_path
-from shared.adapters.kubernetes.metadata_only import (
+from shared.adapters.kubernetes.bodies import (
+    PAGE_BYTES_MAX,
+    PAGE_LIMIT,
+    GoneError,
+    ListReader,
+    PathKind,
+    Unread,
     accept_list,
     accept_one,
     accept_write,
     read_one,
+    read_outcome,
     read_written,
+    typed,
+    upper,
     write_query,
 )
-from shared.adapters.kubernetes.refusals import GoneError
-from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
+from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX, object_path, resource_path
 from shared.adapters.kubernetes.transport import Transport
-from shared.adapters.kubernetes.usage_lists import ListingApiServer
-from shared.adapters.kubernetes.watch_lines import Memory, WatchEvent, parse_watch_line
+from shared.adapters.kubernetes.usage_lists import ListingApiServer, page_of
 from shared.core.kinds.rule import KindRule
-from shared.core.values.jsontext import parse_json
-from shared.core.values.objects import ObjectRef, format_instant, get_text, list_mappings, ref_of
-from shared.errors import AbsentKindError, ConflictError, PermanentError
-from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable
+from shared.core.values.jsontext import JSON_DEPTH_MAX, JsonLimitError, check_json, parse_json
+from shared.core.values.objects import ObjectRef, format_instant, get_in, get_text
+from shared.core.values.objects import quote as excerpt
+from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
+from shared.ports import EventLevel, Page, Propagation, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """A change of an object.
+
+    Attributes:
+        type: ADDED, MODIFIED, DELETED or BOOKMARK; UNREADABLE for an object that exceeds a limit.
+        obj: The object; of an UNREADABLE one, the readable part of its metadata.
+        problem: The limit that an UNREADABLE object exceeds; empty for other types.
+        raw: The JSON of exactly `obj`, as the API server wrote it; empty if there is none.
+    """
+
+    type: str
+    obj: dict[str, Any]
+    problem: str = ""
+    raw: bytes = b""
+
+
+def parse_watch_line(line: bytes, rule: PathKind) -> WatchEvent:
+    """Parse one line of a watch.
+
+    Raises:
+        GoneError: The resourceVersion of the watch is too old: LIST again.
+        TryLaterError: The line is not a change, or is an error: watch again from the last resourceVersion.
+    """
+    try:
+        change = parse_change(line)
+    except ValueError as error:
+        raise TryLaterError(f"watch of {rule.plural} broke: {error}") from None
+    if isinstance(change, Unread):
+        return WatchEvent("UNREADABLE", typed(change.obj, rule), change.problem)
+    obj = get_in(change, "object")
+    if not isinstance(obj, dict):
+        raise TryLaterError(f"watch of {rule.plural} broke: expected a change of an object, got {excerpt(change)}")
+    if change.get("type") == "ERROR":
+        if obj.get("code") == HTTPStatus.GONE:
+            raise GoneError(get_text(obj, "message"))
+        raise TryLaterError(f"watch of {rule.plural} ended: {get_text(obj, 'message')}")
+    is_typed = (obj.get("apiVersion"), obj.get("kind")) == (rule.api_version, rule.kind)
+    return WatchEvent(change.get("type", ""), typed(obj, rule), raw=change.get("raw", b"") if is_typed else b"")
+
+
+def parse_change(line: bytes) -> Any | Unread:
+    """Parse one line of a watch; return the upper levels of an object that exceeds a limit.
+
+    Raises:
+        ValueError: The line is not JSON.
+    """
+    try:
+        return _parse_usual(line) or parse_json(line, depth_max=JSON_DEPTH_MAX + 1)
+    except JsonLimitError as error:
+        change = upper(line, b"object", b"metadata")
+        obj = change.get("object")
+        return Unread(obj if isinstance(obj, dict) else {}, str(error))
+
+
+class _Line(msgspec.Struct):
+    """A line of a watch, whose object is not parsed yet."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Identity(msgspec.Struct):
+    uid: str
+    name: str
+    namespace: str = ""
+    resourceVersion: str = ""  # noqa: N815 - the name of the field
+
+
+class _Deleted(msgspec.Struct):
+    """What a watch needs of a deleted object."""
+
+    metadata: _Identity
+
+
+_LINES = msgspec.json.Decoder(_Line)
+_DELETED = msgspec.json.Decoder(_Deleted)
+_OBJECTS = msgspec.json.Decoder(dict[str, Any])
+
+
+def _parse_usual(line: bytes) -> dict[str, Any] | None:
+    """Parse a change of an object, with `raw`, the JSON of the object; of a deleted object, only its identity.
+
+    None for any other line, and for JSON that msgspec refuses.
+
+    Raises:
+        JsonLimitError: The line exceeds a limit.
+    """
+    check_json(line, depth_max=JSON_DEPTH_MAX + 1)
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        change = _LINES.decode(line)
+        if change.type == "DELETED":
+            return {"type": change.type, "object": msgspec.to_builtins(_DELETED.decode(change.object))}
+        if change.type in ("ADDED", "MODIFIED"):
+            return {"type": change.type, "object": _OBJECTS.decode(change.object), "raw": bytes(change.object)}
+    return None
+
+
+WATCHED_BYTES_MAX = 64 * 1024 * 1024
+"""Maximum total size of the JSON; the objects received longest ago are dropped first."""
+
+
+class Memory:
+    """A bounded map from uid to an object's JSON."""
+
+    def __init__(self, bytes_max: int = WATCHED_BYTES_MAX) -> None:
+        self._objects: FIFOCache[str, bytes] = FIFOCache(bytes_max, getsizeof=len)
+
+    def remember(self, uid: str, obj: bytes) -> None:
+        """Store a version of an object, and drop an earlier one."""
+        self.forget(uid)
+        with suppress(ValueError):  # one object is larger than the bound
+            self._objects[uid] = obj
+
+    def forget(self, uid: str) -> None:
+        """Drop an object that is deleted, or that has a new version that need not be stored."""
+        self._objects.pop(uid, None)
+
+    def get(self, uid: str) -> bytes | None:
+        """Return the JSON of the last received version, or None."""
+        return self._objects.get(uid)
+
 
 WATCH_SECONDS = 300
 EVENTS_REMEMBERED_MAX = 10_000
@@ -128,54 +267,26 @@ class KubernetesCluster(ListingApiServer):
 
         If a page is too large, it is requested again with fewer objects. A single object that is too large is left out.
         """
-        ask = partial(
-            self._list_page,
-            rule,
-            namespace=namespace,
-            continue_token=continue_token,
-            resource_version=resource_version,
-            metadata_only=metadata_only,
-        )
-        return await self._page_limits.fit(rule.name, limit, lambda current: ask(limit=current))
-
-    async def _list_page(  # noqa: PLR0913 - as above
-        self,
-        rule: KindRule,
-        *,
-        namespace: str,
-        continue_token: str,
-        resource_version: str,
-        metadata_only: bool,
-        limit: int,
-    ) -> Page:
-        query = {"limit": str(limit)}
-        if continue_token:
-            query["continue"] = continue_token
-        elif resource_version:
-            query |= {"resourceVersion": resource_version, "resourceVersionMatch": "Exact"}
+        query = {"continue": continue_token} if continue_token else {}
+        if resource_version and not continue_token:
+            query = {"resourceVersion": resource_version, "resourceVersionMatch": "Exact"}
         accept = accept_list(rule, metadata_only=metadata_only)
-        reader = ListReader(PAGE_BYTES_MAX, is_single=limit == 1)
-        try:
-            answer, rule = await self.request_of(
-                rule, "GET", lambda one: resource_path(one, namespace, query), accept=accept, read=reader.read
-            )
-        except GoneError as gone:
-            if not gone.continue_token or gone.continue_token == continue_token:
-                raise
-            return await self.list_page(
-                rule, namespace=namespace, continue_token=gone.continue_token, metadata_only=metadata_only, limit=limit
-            )
-        if answer is None:
-            raise AbsentKindError(f"this cluster does not serve {rule.plural} of {rule.api_version}")
-        return Page(
-            items=[typed(item, rule) for item in list_mappings(answer.body, "items")],
-            read_at=answer.read_at,
-            continue_token=get_text(answer.body, "metadata.continue"),
-            resource_version=get_text(answer.body, "metadata.resourceVersion"),
-            unreadable=[Unreadable(ref_of(typed(one.obj, rule)), one.problem) for one in reader.unread],
-            is_large=reader.is_large,
-            ahead=answer.ahead,
-        )
+
+        async def ask(current: int) -> Page:
+            reader = ListReader(PAGE_BYTES_MAX, is_single=current == 1)
+            path_of = partial(resource_path, namespace=namespace, query={"limit": str(current), **query})
+            try:
+                answer, served = await self.request_of(rule, "GET", path_of, accept=accept, read=reader.read)
+            except GoneError as gone:
+                if not gone.continue_token or gone.continue_token == continue_token:
+                    raise
+                again = partial(self.list_page, rule, namespace=namespace, continue_token=gone.continue_token)
+                return await again(metadata_only=metadata_only, limit=current)
+            if answer is None:
+                raise AbsentKindError(f"this cluster does not serve {served.plural} of {served.api_version}")
+            return page_of(answer, served, reader)
+
+        return await self._page_limits.fit(rule.name, limit, ask)
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         """See `shared.ports.Cluster`. The name of the Event is a hash of its content, so writing it again is a 409."""

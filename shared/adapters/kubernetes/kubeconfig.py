@@ -7,7 +7,6 @@ import asyncio
 import os
 import shutil
 import ssl
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from kubernetes.aio.config import kube_config
 from kubernetes.aio.config.openid import OpenIDRequestor
 
 from shared.adapters.config.settings import SettingsError
-from shared.adapters.config.yaml_file import describe_error
+from shared.adapters.config.yaml_file import SafeLoader, describe_error
 from shared.adapters.http_client import refuse_redirects
-from shared.adapters.kubernetes.tls import tls_context
-from shared.adapters.kubernetes.transport import Transport, get_proxy
+from shared.adapters.kubernetes.transport import Transport, get_proxy, tls_context
 from shared.core.values.objects import get_in, get_text, list_mappings, printable, quote
 from shared.errors import PermanentError
 
@@ -125,8 +123,6 @@ def get_namespace(*, kubeconfig: str | None = None, context: str | None = None) 
     return next((one["context"].get("namespace") for one in contexts if one.get("name") == wanted), None)
 
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 _HINT_MAX = 300
 """Maximum length of an installation hint that is shown."""
 
@@ -147,7 +143,10 @@ def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None
         YAMLError: A file is not YAML.
     """
     read = [_read(file, place) for file in files]
-    contexts = {get_text(one, "name"): one for one in reversed(list(_entries(read, "contexts")))}
+    contexts, users = (
+        {get_text(one, "name"): one for file in reversed(read) for one in reversed(list(list_mappings(file, section)))}
+        for section in ("contexts", "users")
+    )
     if not contexts:
         raise PermanentError(f"{place}: expected contexts, clusters and users, got no context")
     wanted = context or next((name for one in reversed(read) if (name := get_text(one, "current-context"))), "")
@@ -159,23 +158,17 @@ def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None
     if wanted not in contexts:
         raise PermanentError(f"{place}: context {printable(wanted)!r} does not exist; expected one of: {names}")
     user = get_text(contexts[wanted], "context.user")
-    users = {get_text(one, "name"): one for one in reversed(list(_entries(read, "users")))}
     _check_plugin(get_in(users.get(user, {}), "user.exec"), place)
 
 
 def _read(file: Path, place: str) -> Any:
     with file.open(encoding="utf-8") as stream:
-        document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe loader
+        document = yaml.load(stream, Loader=SafeLoader)  # noqa: S506 - a safe loader
     if not isinstance(document, dict):
         # A text is not shown: it may be a token.
         got = "an empty file" if document is None else "a text" if isinstance(document, str) else quote(document)
         raise PermanentError(f"{place}: expected a mapping with contexts, clusters and users, got {got}: {file}")
     return document
-
-
-def _entries(read: list[Any], section: str) -> Iterator[Any]:
-    for one in read:
-        yield from list_mappings(one, section)
 
 
 def _check_plugin(plugin: Any, place: str) -> None:

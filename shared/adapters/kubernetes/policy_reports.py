@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from shared.adapters.kubernetes.metadata_only import METADATA_LIST
+from shared.adapters.kubernetes.bodies import METADATA_LIST
 from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.values.objects import ANNOTATION_DOMAIN, get_annotations, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError

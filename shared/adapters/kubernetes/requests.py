@@ -4,6 +4,10 @@ Objects are plain dicts: the models of the Kubernetes client would validate obje
 Errors become those of `shared.errors`. A request is not retried, except once after its token was refused, and once by
 the HTTP transport after a dropped connection. The transport does not repeat a request with a send deadline: the repeat
 would be sent later, after a stop or an exemption.
+
+kube-apiserver reads the log of a container from the kubelet of the Pod's node. It passes the kubelet's refusals on, and
+reports a kubelet that does not answer as its own error 500. If the kubelet ends within a log, kube-apiserver ends its
+answer as usual: then a shortened log looks like a whole one.
 """
 
 import asyncio
@@ -15,18 +19,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from aiohttp.http_exceptions import LineTooLong
 
 from shared.adapters.auth.identity import Identity
 from shared.adapters.clock import ServerClock, SystemClock
-from shared.adapters.kubernetes.bodies import read_json
-from shared.adapters.kubernetes.refusals import raise_for, untrusted
+from shared.adapters.kubernetes.bodies import METADATA_LIST, PathKind, raise_for, read_json, untrusted
 from shared.adapters.kubernetes.transport import Transport
-from shared.core.values.objects import get_text
+from shared.core.kinds.rule import KindRule
+from shared.core.values.objects import ObjectRef, get_in, get_text, list_mappings
 from shared.core.values.objects import quote as excerpt
-from shared.errors import AbsentKindError, PermanentError, TryLaterError
+from shared.errors import AbsentKindError, MissingLogError, PermanentError, TryLaterError, UnreachableLogError
 
 LATE_SECONDS = 1.5
 """After this time without an answer, a command says that it waits."""
@@ -40,6 +45,18 @@ LEAVE_SECONDS_MAX = 1.5
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """Maximum length of a watch's line: an object of 1.5 MiB in etcd is six times as large in JSON if it is full of `<`."""
+
+LOG_IDLE_SECONDS_MAX = 20.0
+"""Timeout for the next bytes of a log."""
+
+LOG_SECONDS_MAX = 120.0
+"""Timeout of a whole log: the time that is spent on waiting for its bytes."""
+
+LOG_CHUNK_BYTES = 64 * 1024
+"""Maximum size of a chunk of a log."""
+
+_MISSING = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+_POD = KindRule(api_versions=("v1",), kind="Pod", plural="pods", never_finishes="only its logs are read")
 
 ReadBody = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 """Reads and parses the body of an answer."""
@@ -226,6 +243,34 @@ class ApiServer:
         except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError, ValueError) as error:
             raise TryLaterError(f"the connection of {path} broke off: {error or type(error).__name__}") from None
 
+    async def logs(self, pod: ObjectRef, container: str, *, bytes_max: int) -> AsyncGenerator[bytes]:
+        """See `shared.ports.Cluster`."""
+        query = urlencode({"container": container, "limitBytes": str(bytes_max)})
+        path = f"{object_path(_POD, pod.namespace, pod.name)}/log?{query}"
+        about = f"the log of container {container} of {pod}"
+        response = await self._open(path, about)
+        try:
+            if response.status != HTTPStatus.OK:
+                _raise_for_log(response, await read_json(response), path, about)
+            async for chunk in _chunks(response, bytes_max):
+                yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableLogError(f"{about} broke off: {str(error) or type(error).__name__}") from None
+        finally:
+            response.close()
+
+    async def _open(self, path: str, about: str) -> aiohttp.ClientResponse:
+        timeout = aiohttp.ClientTimeout(total=None, connect=10, sock_read=LOG_IDLE_SECONDS_MAX)
+        try:
+            return await self._send("GET", path, timeout=timeout, accept="*/*")
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise untrusted(self.server, error) from None
+        except aiohttp.SocketTimeoutError:
+            raise UnreachableLogError(f"{about} cannot be read: no answer from its node in time") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
+
     async def probe(self, path: str) -> tuple[int, Any]:
         """GET a proxy path; return status and body as they are, from the API server or from the proxied server.
 
@@ -312,3 +357,76 @@ async def _closing(response: aiohttp.ClientResponse, read: ReadBody) -> Any:
 
 def _absent(path: str) -> AbsentKindError:
     return AbsentKindError(f"this cluster does not serve {path.partition('?')[0]}")
+
+
+def resource_path(rule: PathKind, namespace: str = "", query: Mapping[str, str] | None = None) -> str:
+    """Return the path of a kind's objects in one namespace, or in all if it is empty: `/apis/batch/v1/jobs`."""
+    root = f"/{'apis' if rule.group else 'api'}/{rule.api_version}"
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{root}{place}/{rule.plural}{'?' if query else ''}{urlencode(query or {})}"
+
+
+def object_path(rule: PathKind, namespace: str, name: str, query: Mapping[str, str] | None = None) -> str:
+    """Return the path of an object, quoted so that a name cannot reach another path.
+
+    `.` and `..` cannot be quoted, and no object has such a name.
+
+    Raises:
+        PermanentError: The name is `.`, `..` or empty, or the namespace is `.` or `..`.
+    """
+    if {namespace, name} & {".", ".."} or not name:
+        expected = "expected a namespace and a name that an object can have"
+        raise PermanentError(f"{expected}, got {excerpt(namespace)} and {excerpt(name)}")
+    path = f"{resource_path(rule, namespace)}/{quote(name, safe='')}"
+    return f"{path}{'?' if query else ''}{urlencode(query or {})}"
+
+
+async def count_objects(server: ApiServer, rule: KindRule, namespace: str = "") -> int:
+    """Count the objects of a kind without listing them.
+
+    Args:
+        server: The API server.
+        rule: The kind.
+        namespace: The only namespace to count in; empty for all.
+
+    Raises:
+        TryLaterError: The API server is overloaded or unreachable.
+        PermanentError: This process may not list the objects, or the API server does not return their number.
+    """
+    path = resource_path(rule, namespace, {"limit": "1"})
+    answer = await server.request("GET", path, accept=f"{METADATA_LIST},application/json")
+    body = answer.body if answer else {}
+    remaining = get_in(body, "metadata.remainingItemCount")
+    if remaining is None and get_text(body, "metadata.continue"):
+        raise PermanentError(f"cannot count {rule.plural}: the API server returned no remainingItemCount")
+    return len(list(list_mappings(body, "items"))) + (remaining if isinstance(remaining, int) else 0)
+
+
+async def _chunks(response: aiohttp.ClientResponse, bytes_max: int) -> AsyncGenerator[bytes]:
+    """Yield at most `bytes_max` bytes; the time that the caller takes between two chunks does not count."""
+    left, seconds = bytes_max, LOG_SECONDS_MAX
+    while left > 0:
+        asked_at = time.monotonic()
+        async with asyncio.timeout(min(seconds, LOG_IDLE_SECONDS_MAX)):
+            chunk = await response.content.read(min(left, LOG_CHUNK_BYTES))
+        if not chunk:
+            return
+        seconds -= time.monotonic() - asked_at
+        left -= len(chunk)
+        yield chunk
+
+
+def _raise_for_log(response: aiohttp.ClientResponse, payload: Any, path: str, about: str) -> None:
+    """Raise the error for a refusal of kube-apiserver, or of the kubelet."""
+    reason = get_text(payload, "message") or (payload if isinstance(payload, str) else "") or f"HTTP {response.status}"
+    if response.status in _MISSING:
+        raise MissingLogError(f"{about} does not exist: {reason}")
+    try:
+        raise_for(response.status, payload, headers=response.headers, path=path)
+    except TryLaterError as error:
+        if response.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise
+        seconds = error.retry_after_seconds
+        raise UnreachableLogError(f"{about} cannot be read: {reason}", retry_after_seconds=seconds) from None
+    except PermanentError as error:
+        raise type(error)(f"{about} cannot be read: {error}") from None

@@ -10,12 +10,21 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from shared.adapters.kubernetes.bodies import PAGE_BYTES_MAX, PAGE_LIMIT, ListReader, PageLimits, typed
-from shared.adapters.kubernetes.container_logs import LoggingApiServer
-from shared.adapters.kubernetes.discovery import object_path, resource_path
-from shared.adapters.kubernetes.metadata_only import INCLUDE_METADATA, TABLE, as_target, read_rows
-from shared.adapters.kubernetes.refusals import GoneError
-from shared.adapters.kubernetes.requests import Answer
+from shared.adapters.kubernetes.bodies import (
+    INCLUDE_METADATA,
+    PAGE_BYTES_MAX,
+    PAGE_LIMIT,
+    TABLE,
+    GoneError,
+    ListReader,
+    PageLimits,
+    PathKind,
+    as_target,
+    read_rows,
+    typed,
+)
+from shared.adapters.kubernetes.discovery import VersionedApiServer, parse_versions
+from shared.adapters.kubernetes.requests import Answer, object_path, resource_path
 from shared.core.policy.usage import CONFIG_MAPS, SECRETS
 from shared.core.references.reference import TargetKind
 from shared.core.values.objects import get_text, list_mappings, ref_of
@@ -36,7 +45,7 @@ _Found = tuple[str, str, str, bool, bool]
 """apiVersion, plural, kind, whether it is namespaced, and whether it can be listed."""
 
 
-class ListingApiServer(LoggingApiServer):
+class ListingApiServer(VersionedApiServer):
     """An API server whose kinds, and the objects of each, can be listed.
 
     Args:
@@ -97,15 +106,7 @@ class ListingApiServer(LoggingApiServer):
         reader = ListReader(PAGE_BYTES_MAX, is_single=limit == 1)
         path_of = partial(resource_path, kind, namespace)
         answer = await self._list(path_of, {"limit": str(limit)}, token, accept="application/json", read=reader.read)
-        return Page(
-            items=[typed(item, kind) for item in list_mappings(answer.body, "items")],
-            read_at=answer.read_at,
-            continue_token=get_text(answer.body, "metadata.continue"),
-            resource_version=get_text(answer.body, "metadata.resourceVersion"),
-            unreadable=[Unreadable(ref_of(typed(one.obj, kind)), one.problem) for one in reader.unread],
-            is_large=reader.is_large,
-            ahead=answer.ahead,
-        )
+        return page_of(answer, kind, reader)
 
     async def _list_targets(self, kind: TargetKind, namespace: str, token: str, limit: int) -> TargetPage:
         reader = ListReader(PAGE_BYTES_MAX, is_single=limit == 1, items="rows")
@@ -135,6 +136,19 @@ class ListingApiServer(LoggingApiServer):
         if answer is None:
             raise AbsentKindError(f"this cluster does not serve {path_of({})}")
         return answer
+
+
+def page_of(answer: Answer, kind: PathKind, reader: ListReader) -> Page:
+    """Return the page that a reader has read."""
+    return Page(
+        items=[typed(item, kind) for item in list_mappings(answer.body, "items")],
+        read_at=answer.read_at,
+        continue_token=get_text(answer.body, "metadata.continue"),
+        resource_version=get_text(answer.body, "metadata.resourceVersion"),
+        unreadable=[Unreadable(ref_of(typed(one.obj, kind)), one.problem) for one in reader.unread],
+        is_large=reader.is_large,
+        ahead=answer.ahead,
+    )
 
 
 async def discover_listable(core: Any, named: Any, read: ReadDocument, read_at: datetime) -> ListableKinds:
@@ -194,12 +208,7 @@ def _list_versions(document: Any) -> list[str]:
         return [one for one in document.get("versions", ()) if isinstance(one, str)]
     if kind != "APIGroupList":
         raise PermanentError(f"discovery: expected an APIGroupDiscoveryList or an APIGroupList, got {kind or 'none'}")
-    versions: list[str] = []
-    for group in list_mappings(document, "groups"):
-        preferred = get_text(group, "preferredVersion.groupVersion")
-        served = [get_text(one, "groupVersion") for one in list_mappings(group, "versions")]
-        versions += sorted(filter(None, served), key=lambda one: one != preferred)
-    return versions
+    return [version for group in list_mappings(document, "groups") for version in parse_versions(group)]
 
 
 async def _read_version(path: str, version: str, read: ReadDocument, problems: list[str]) -> list[_Found]:

@@ -5,9 +5,10 @@ The command line and the server of the functions load this module first, so it i
 
 import json
 import logging
+import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Any
@@ -110,3 +111,9 @@ def _log_thread_exception(uncaught: threading.ExceptHookArgs) -> None:
 def _log_unraisable(ignored: Any) -> None:
     fields = {"object": repr(ignored.object)[:200]}
     _log.error("ignored exception", exc_info=ignored.exc_value, extra={"fields": fields})
+
+
+def log_form(environment: Mapping[str, str] = os.environ) -> str:  # noqa: TID251 - needed before the settings
+    """Return `json` or `text` as TTL_LOG says, to log an error in the settings; empty if it is neither."""
+    form = environment.get("TTL_LOG", "")
+    return form if form in ("json", "text") else ""

@@ -1,27 +1,35 @@
-"""The metrics of sweeps, usage, the safeguards, the journal and archives, and the values of their labels.
+"""The parts of `Metrics`: those of sweeps, usage, the safeguards, the journal and archives, and the values of labels.
 
-`Metrics` joins these parts.
+Beside them are the HTTP server, and values that are read from the running loop at each scrape.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from socketserver import ThreadingMixIn
+from threading import Lock, Thread
+from typing import Any, TypeVar
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from cachetools import TTLCache
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import SOURCED, TICK
-from shared.adapters.telemetry.scraping import run_in_loop
 from shared.core.decision.forecast import FORECAST_HOURS, Forecast
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.policy.usage import USAGE_KINDS
 from shared.core.values.objects import ObjectRef
+from shared.errors import TtlError
 from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, ObjectWarned, SweepStep, Timer, TimersSet
-from shared.ports import EventLevel, JournalResult, Refusal, Report, Telemetry
+from shared.ports import CountedTimers, EventLevel, JournalResult, Refusal, Report, Telemetry
 
 LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
 """Buckets: from a deletion at its due time to one that waited for one or two sweeps."""
@@ -276,3 +284,120 @@ class ArchiveMetrics:
         self._finished.expire()
         now, oldest = SystemClock().now(), min(list(self._finished.values()), default=None)
         return 0.0 if oldest is None else max((now - oldest) / timedelta(seconds=1), 0.0)
+
+
+SCRAPED_VALUE_SECONDS_MAX = 2.0
+"""Maximum time that a scrape waits for a value; then it leaves the value out."""
+
+SCRAPES_MAX = 8
+"""Maximum number of connections; one more closes the oldest. Each has a thread and up to 7 MB of headers."""
+
+SCRAPE_SECONDS = 10.0
+"""Timeout of each read of a request and each write of an answer; Prometheus itself waits 10 s for a scrape."""
+
+_T = TypeVar("_T")
+
+
+def serve_registry(registry: CollectorRegistry, port: int, address: str) -> Callable[[], None]:
+    """Serve metrics from a thread.
+
+    Returns:
+        A function that stops the server.
+
+    Raises:
+        OSError: The port is in use.
+    """
+    server = make_server(address, port, make_wsgi_app(registry), _Server, _Handler)
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return close
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = SCRAPE_SECONDS
+
+    def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 - the name in the base class
+        """Do not log requests."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """One thread per connection; `SCRAPES_MAX` limits the connections that send nothing."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._open: dict[int, socket.socket] = {}
+        self._lock = Lock()
+        super().__init__(*args, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection; above `SCRAPES_MAX`, close the oldest one first."""
+        with self._lock:
+            self._open[id(request)] = request
+            if len(self._open) > SCRAPES_MAX:
+                oldest = self._open.pop(next(iter(self._open)))
+                with suppress(OSError):  # its thread then reads the end of the stream and ends
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Stop counting a connection."""
+        with self._lock:
+            self._open.pop(id(request), None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Do not log an error: a client that disconnects is not an error of this process."""
+
+
+class PendingTimersCollector(Collector):
+    """Counts the pending timers at each scrape.
+
+    Args:
+        timers: Returns the timer engine, or another value if there is none yet.
+        loop: The event loop of the engine.
+        engine: The name of the engine.
+    """
+
+    def __init__(self, timers: Callable[[], object], loop: asyncio.AbstractEventLoop, engine: str) -> None:
+        self._timers, self._loop, self._engine = timers, loop, engine
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the engine, the number of timers and the time of the next one; no number if it does not answer now."""
+        timers = self._timers()
+        if timers is not None:
+            about = "1, with the name of the timer engine."
+            info = GaugeMetricFamily("ttl_timer_engine_info", about, labels=["engine"])
+            info.add_metric([self._engine], 1)
+            yield info
+        counted = run_in_loop(partial(_count, timers), self._loop) if isinstance(timers, CountedTimers) else None
+        if counted is None:
+            return
+        pending, next_due = counted
+        yield GaugeMetricFamily("ttl_timers_pending", "Timers that are pending.", pending)
+        if next_due:
+            about = "When the next timer fires or is tried again. In the past, if overdue. On NATS: only if overdue."
+            yield GaugeMetricFamily("ttl_timers_next_due_timestamp_seconds", about, next_due.timestamp())
+
+
+def run_in_loop(query: Callable[[], Coroutine[Any, Any, _T]], loop: asyncio.AbstractEventLoop) -> _T | None:
+    """Run a query in the loop of another thread; return None if it fails or exceeds `SCRAPED_VALUE_SECONDS_MAX`."""
+    if loop.is_closed():
+        return None
+    running = asyncio.run_coroutine_threadsafe(query(), loop)
+    try:
+        return running.result(SCRAPED_VALUE_SECONDS_MAX)
+    except (TtlError, RuntimeError, TimeoutError, CancelledError):  # busy, or shutting down
+        running.cancel()
+        return None
+
+
+async def _count(timers: CountedTimers) -> tuple[int, datetime | None]:
+    return await timers.pending(), await timers.next_due()

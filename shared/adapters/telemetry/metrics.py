@@ -28,12 +28,13 @@ from shared.adapters.telemetry.metric_parts import (
     WAIT_SECONDS,
     ArchiveMetrics,
     JournalMetrics,
+    PendingTimersCollector,
     SafeguardMetrics,
     SweepMetrics,
     UsageMetrics,
     labels_of_kinds,
+    serve_registry,
 )
-from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
 from shared.core.decision.decide import Reason
 from shared.core.decision.facts import Audited
 from shared.core.kinds.rule import Catalogue, KindRule

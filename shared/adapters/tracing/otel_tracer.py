@@ -1,7 +1,10 @@
-"""The tracer that sends spans by OTLP over HTTP; only a process that sends traces imports it.
+"""The tracer that sends spans by OTLP over HTTP, and the resource that sends traces and metrics.
 
-The SDK reads the other OTEL_ variables: sampler, headers, timeouts, limits and the batch processor.
+Only a process that sends them imports this module. The SDK reads the other OTEL_ variables: sampler, headers, timeouts,
+limits and the batch processor.
 """
+
+import uuid
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -71,3 +74,26 @@ class _StartedSpan:
 
     def end(self) -> None:
         self._span.end()
+
+
+_NAMESPACE = "ttl-after-finished"
+
+
+def build_resource(function: str) -> Resource:
+    """Make the resource of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
+
+    Source: https://opentelemetry.io/docs/specs/semconv/resource/service/.
+
+    Args:
+        function: The function of this process; empty for a process with several.
+    """
+    found = Resource.create()
+    own = {
+        "service.name": function or _NAMESPACE,
+        "service.namespace": _NAMESPACE,
+        "service.version": __version__,
+        "service.instance.id": str(uuid.uuid4()),  # the counters of each instance start at 0
+    }
+    if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
+        found = found.merge(Resource({"service.name": own["service.name"]}))
+    return Resource(own).merge(found)

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from shared.adapters.kubernetes import kubeconfig as _client  # noqa: F401 - loaded before the time runs
+from shared.adapters.kubernetes.bodies import METADATA_LIST
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.metadata_only import METADATA_LIST
 from shared.cli.completion.index import read_index
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected, namespace_of

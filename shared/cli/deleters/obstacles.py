@@ -13,8 +13,8 @@ from shared.core.decision.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.values.objects import ObjectRef, format_instant
 from shared.core.values.timing import format_duration
-from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
+from shared.installation.guards import guard_name
 from shared.installation.installed import Installed
 from shared.installation.leader import Leader
 from shared.installation.place import Place

@@ -32,8 +32,8 @@ from shared.core.policy.matching import Grouping
 from shared.core.policy.policy_rule import NOT_BEFORE, PolicyRule
 from shared.core.values.objects import format_instant, printable
 from shared.core.values.timing import format_duration
-from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
+from shared.installation.guards import guard_name
 from shared.usecases.timers import find_warned_at
 
 _COUNTED_AS = {

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from shared.adapters.config import setting_values
 from shared.adapters.config.kind_files import RuleFile, as_catalogue, read_rule_files
-from shared.adapters.config.settings import SettingsError, read_settings
+from shared.adapters.config.settings import SettingsError, parse_kinds, read_settings
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.values.timing import parse_duration
@@ -86,7 +85,7 @@ def split_kinds(words: str) -> tuple[str, ...]:
     Raises:
         ValueError: The option is given and names no kind.
     """
-    return setting_values.split_kinds(words) if words else ()
+    return parse_kinds(words) if words else ()
 
 
 def _check_kinds(_context: click.Context, _parameter: click.Parameter, value: str) -> str:

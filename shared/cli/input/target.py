@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.adapters.kubernetes.access import get_access
-from shared.adapters.kubernetes.watch_lines import Memory
 from shared.cli.input.options import Options, known_kinds, split_kinds
 from shared.cli.output.printing import inform
 from shared.core.kinds.rule import Catalogue, KindRule
@@ -21,13 +19,13 @@ READ_SECONDS = 5.0
 """How long a command that a person types waits for each answer to a read."""
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.kubernetes.cluster import KubernetesCluster
+    from shared.adapters.kubernetes.cluster import KubernetesCluster, Memory
     from shared.bootstrap.config import ProcessConfig
 
 
 @asynccontextmanager
 async def connected(
-    options: Options, *, memory: Memory | None = None, is_server: bool = False
+    options: Options, *, memory: "Memory | None" = None, is_server: bool = False
 ) -> AsyncIterator["KubernetesCluster"]:
     """Connect to the cluster, and disconnect at the end of the block.
 
@@ -40,7 +38,10 @@ async def connected(
     Raises:
         SettingsError: --kinds names an unknown kind.
     """
-    from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
+    from shared.adapters.kubernetes.connect import (  # noqa: PLC0415 - `--help` and offline commands need no client
+        connect,
+        get_access,
+    )
     from shared.adapters.kubernetes.requests import Patience  # noqa: PLC0415 - as above
 
     _check_kinds(options)

@@ -12,7 +12,7 @@ import click
 from rich.cells import cell_len
 
 from shared.adapters.clock import SystemClock
-from shared.bootstrap.open_timers import open_pending
+from shared.bootstrap.timer_engine import open_pending
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, all_namespaces_option, duration_option
 from shared.cli.output.printing import inform, plural, warn

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.config.timers_address import SqliteAddress
-from shared.bootstrap.open_timers import open_pending, open_timers
+from shared.bootstrap.timer_engine import open_pending, open_timers
 from shared.cli.input.command import command
 from shared.cli.output.printing import echo, inform, plural
 from shared.cli.timers.place import new_file, read_pages, settings_of, settings_of_pending, timers_option

@@ -24,8 +24,7 @@ from shared.core.policy.policy import Policy
 from shared.core.values.objects import ObjectRef
 from shared.errors import TtlError
 from shared.evaluation.batch import BatchResult
-from shared.installation.inventory import path_of, read_list
-from shared.installation.sweeps import ABOUT_INSTALLATION, LastSweep, find_last_sweep
+from shared.installation.inventory import ABOUT_INSTALLATION, LastSweep, find_last_sweep, path_of, read_list
 from shared.safeguards.deletion_counts import DeletionCounts
 
 DELETED_SINCE = timedelta(hours=24)

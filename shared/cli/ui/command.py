@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 import uvicorn
 
-from shared.adapters.events.http_limits import LimitedHttp
+from shared.adapters.events.http_limits import InProcessServer, LimitedHttp
 from shared.adapters.kubernetes.reviews import Reviews
 from shared.cli.input.command import command
 from shared.cli.input.options import (
@@ -39,7 +39,6 @@ from shared.cli.ui.cluster_view import CachedView, read_cluster_view
 from shared.cli.ui.overview import overview
 from shared.cli.ui.shown import Asked, show_view
 from shared.errors import PermanentError, TtlError
-from shared.standalone.embedded_uvicorn import InProcessServer
 
 if TYPE_CHECKING:  # the client takes half a second to load
     from shared.adapters.kubernetes.cluster import KubernetesCluster

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from shared.adapters.events.http_limits import InProcessServer
 from shared.devserver.apiserver.discovery import AGGREGATED, discover
 from shared.devserver.apiserver.errors import StatusError, bad_request, method_not_allowed
 from shared.devserver.apiserver.pod_logs import read_log
@@ -34,7 +35,6 @@ from shared.devserver.apiserver.store import Store
 from shared.devserver.apiserver.views import View, parse_accept, render_object, render_page
 from shared.devserver.apiserver.watching import Watches, WatchOptions
 from shared.devserver.apiserver.writes import parse_patch
-from shared.standalone.embedded_uvicorn import InProcessServer
 
 Intercept = Callable[[Request], Awaitable[Response | None]]
 

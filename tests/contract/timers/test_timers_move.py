@@ -84,7 +84,7 @@ def set_meanwhile(folder: Path) -> None:
 
 
 def test_absent_server_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bootstrap.open_timers.OPEN_SECONDS", 2.0)
+    monkeypatch.setattr("shared.bootstrap.timer_engine.OPEN_SECONDS", 2.0)
     result = CliRunner().invoke(main, ["timers", "ls", "--timers", f"nats://127.0.0.1:{free_port()}"])
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)

@@ -1,5 +1,6 @@
-"""A process that is built from a configuration: the ports that it makes, and the Events that it writes."""
+"""A process that is built from a configuration: the ports that it makes once, and the Events that it writes."""
 
+import asyncio
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -9,7 +10,9 @@ from shared.adapters.timers.delivery import DELIVERY_SECONDS
 from shared.bootstrap import process as process_module
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
+from shared.bootstrap.process import Once
 from shared.cli.input.target import name_served
+from shared.errors import TryLaterError
 from shared.messages import SweepStep
 from tests.builders import ago, annotated, job
 from tests.fakes import FakeClock, FakeCluster, FakePublisher
@@ -132,3 +135,33 @@ async def test_publisher_of_the_timers_outlasts_every_delivery_and_is_closed_aft
 
     assert publisher.is_closed
     assert [options["seconds_max"] > max(DELIVERY_SECONDS.values()) for options in built] == [True]
+
+
+async def test_concurrent_callers_share_one_part():
+    made = []
+
+    async def make():
+        await asyncio.sleep(0)
+        made.append(object())
+        return made[-1]
+
+    part = Once(make)
+    assert part.made is None
+    parts = await asyncio.gather(part(), part())
+    assert list(parts) == [part.made, part.made]
+    assert len(made) == 1
+
+
+async def test_part_that_could_not_be_made_is_tried_again():
+    answers = [TryLaterError("busy"), "part"]
+
+    async def make():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    part = Once(make)
+    with pytest.raises(TryLaterError):
+        await part()
+    assert await part() == "part"

@@ -1,15 +1,20 @@
-"""Which engine TTL_TIMERS selects, and what the engine on Cloud Tasks needs."""
+"""Which engine TTL_TIMERS selects, what that on Cloud Tasks needs, and that opened timers do not fire."""
 
 import asyncio
 import subprocess
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from shared.adapters.clock import SystemClock
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.timers.cloudtasks.engine import CloudTasksTimers
 from shared.adapters.timers.sqlite.engine import SqliteTimers
-from shared.bootstrap.timer_engine import TimerEngine, build_timers
+from shared.bootstrap.timer_engine import TimerEngine, build_timers, open_pending, open_timers
+from shared.core.values.objects import ObjectRef
+from shared.messages import Purpose, Timer
 from tests.builders import ROOT
 from tests.fakes import FakeClock, FakePublisher
 
@@ -74,3 +79,39 @@ def test_client_of_cloud_tasks_is_imported_with_its_engine_only(module):
     probe = f"import sys, {module}; print([name for name in sys.modules if name in ('grpc', 'google.api_core')])"
     done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+OVERDUE = Timer(
+    ref=ObjectRef("batch/v1", "Job", "ci", "build-42", "uid-1"),
+    purpose=Purpose.EXPIRE,
+    due_at=datetime(2020, 1, 1, tzinfo=UTC),
+)
+
+
+async def test_overdue_timer_of_a_file_is_set_and_read_and_does_not_fire(tmp_path: Path) -> None:
+    settings = read_settings({}, {"TTL_TIMERS": f"sqlite:{tmp_path / 'timers.db'}"})
+    tasks = asyncio.all_tasks()
+    async with open_timers(settings, SystemClock()) as timers:
+        await timers.set([OVERDUE])
+        assert asyncio.all_tasks() == tasks  # nothing runs that could fire it
+        assert await timers.pending() == 1
+    async with open_pending(settings, SystemClock()) as pending:
+        assert (await pending.page()).timers == (OVERDUE,)
+
+
+async def test_engine_with_a_connection_is_opened_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Connected:
+        async def open(self, *, creates: bool) -> None:
+            calls.append("open or create" if creates else "open")
+
+        async def close(self) -> None:
+            calls.append("close")
+
+    monkeypatch.setattr("shared.bootstrap.timer_engine.build_timers", lambda *_: Connected())
+    async with open_pending(read_settings({}, {"TTL_TIMERS": "nats://127.0.0.1"}), SystemClock()):
+        calls.append("read")
+    async with open_timers(read_settings({}, {"TTL_TIMERS": "nats://127.0.0.1"}), SystemClock()):
+        calls.append("set")
+    assert calls == ["open", "read", "close", "open or create", "set", "close"]

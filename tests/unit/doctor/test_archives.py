@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from shared.adapters.archive.archive import ProbeResult
 from shared.adapters.archive.open_archive import open_archive
-from shared.adapters.archive.store import ProbeResult
 from shared.core.archive.identity import KnownArchive, Marker
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import Policy

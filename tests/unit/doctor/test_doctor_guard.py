@@ -11,10 +11,9 @@ from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Level
 from shared.doctor.rights import Account
 from shared.errors import ForbiddenError
-from shared.installation.delete_guard import guard, not_checked
 from shared.installation.guard_status import GuardState, compare_guard
+from shared.installation.guards import guard, not_checked, stop_guard
 from shared.installation.place import Place
-from shared.installation.stop_guard import stop_guard
 from tests.builders import JOB, POD, having, kind_rule, without
 
 NAMESPACE = "ttl-after-finished"

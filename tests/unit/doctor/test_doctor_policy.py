@@ -7,8 +7,8 @@ from shared.core.policy.policy import NO_POLICY
 from shared.doctor.configured import check_policies
 from shared.doctor.findings import Level
 from shared.errors import TtlError
+from shared.installation.installed import read_policy
 from shared.installation.inventory import OURS, Inventory, Listed
-from shared.installation.mounted import read_policy
 from shared.installation.place import Place
 from tests.builders import JOB
 

@@ -8,7 +8,7 @@ from shared.core.kinds.rule import Catalogue
 from shared.doctor.findings import Level
 from shared.doctor.proofs import check_proofs
 from shared.errors import ForbiddenError
-from shared.installation.delete_guard import guard
+from shared.installation.guards import guard
 from shared.installation.inventory import PARTS, Inventory, Listed
 from shared.installation.place import Place
 from tests.builders import JOB, TRAINJOB

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.kubernetes.metadata_only import METADATA
+from shared.adapters.kubernetes.bodies import METADATA
 from shared.doctor.findings import Level
 from shared.doctor.timer_engines import PodCount, check_timers, count_pods, port_of, report_answer, service_of
 from shared.errors import ForbiddenError

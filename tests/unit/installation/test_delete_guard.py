@@ -6,7 +6,7 @@ import pytest
 
 from shared.core.decision.finish import finish_of
 from shared.core.kinds.predicates import UnknownShapeError, holds
-from shared.installation.delete_guard import guard
+from shared.installation.guards import guard
 from tests.admission_policies import evaluate
 from tests.builders import having
 from tests.guarded_kinds import (

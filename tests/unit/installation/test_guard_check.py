@@ -6,8 +6,8 @@ import pytest
 
 from shared.core.kinds.rule import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
-from shared.installation.delete_guard import guard
 from shared.installation.guard_status import CHECKED_SECONDS, UNREAD_SECONDS, GuardCheck
+from shared.installation.guards import guard
 from tests.builders import JOB, POD, having
 
 pytestmark = pytest.mark.anyio

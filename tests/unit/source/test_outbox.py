@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shared.adapters.events.cloudevents import Event
-from shared.source.watch import EVENTS_IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Outbox
+from shared.source.watches import EVENTS_IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Outbox
 
 pytestmark = pytest.mark.anyio
 

@@ -14,18 +14,22 @@ from typing import Any
 import pytest
 
 from shared.adapters.config.settings import Settings
-from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
-from shared.adapters.events.inputs import parse_proof
-from shared.adapters.kubernetes.refusals import GoneError
-from shared.adapters.kubernetes.watch_lines import Memory, WatchEvent
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, parse_proof
+from shared.adapters.kubernetes.bodies import GoneError
+from shared.adapters.kubernetes.cluster import Memory, WatchEvent
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.rule import Catalogue
 from shared.core.values.objects import format_instant
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
-from shared.source.watch import SWEEP_PAUSE_SECONDS
-from shared.source.watches import REFUSED_SECONDS_MAX, RESTART_SECONDS, SERVED_POLL_SECONDS, KindWatches
+from shared.source.watches import (
+    REFUSED_SECONDS_MAX,
+    RESTART_SECONDS,
+    SERVED_POLL_SECONDS,
+    SWEEP_PAUSE_SECONDS,
+    KindWatches,
+)
 from tests.archives import archiving
 from tests.builders import (
     JOB,

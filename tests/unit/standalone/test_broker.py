@@ -15,8 +15,7 @@ from shared.adapters.events.cloudevents import Event, parse_event, to_http
 from shared.core.values.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
-from shared.standalone.broker import HOPS, LocalBroker
-from shared.standalone.delivery import DELIVERIES_MAX, ReportedDeadLetters, Undelivered, subscribers_of
+from shared.standalone.broker import DELIVERIES_MAX, HOPS, LocalBroker, Undelivered, report_dead_letter, subscribers_of
 from shared.standalone.triggers import ManifestError, Trigger
 from shared.usecases.impatient import SWEEP_PUBLISH_SECONDS_MAX, ImpatientPublisher
 from tests.fakes import FakeTelemetry
@@ -82,7 +81,7 @@ class Recorded:
 
 
 def broker_of(functions, triggers, recorded, sleep):
-    broker = LocalBroker(dead_letter=recorded, source="/local")
+    broker = LocalBroker(dead_letter=recorded.report, source="/local")
     broker.subscribe(subscribers_of(triggers, {name: one.respond for name, one in functions.items()}, sleep=sleep))
     return broker
 
@@ -546,6 +545,6 @@ async def test_two_functions_that_match_are_called_at_once():
 async def test_dead_letter_is_reported_with_its_trigger_and_status():
     telemetry = FakeTelemetry()
     undelivered = Undelivered("expire", "http://x", 422, "no", retryable=False)
-    ReportedDeadLetters(telemetry).report(Event(id="1", source="/s", type="t"), undelivered)
+    report_dead_letter(telemetry, Event(id="1", source="/s", type="t"), undelivered)
     ((_, fields),) = telemetry.problems
     assert (fields["trigger"], fields["status"], fields["id"]) == ("expire", 422, "1")

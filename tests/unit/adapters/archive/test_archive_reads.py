@@ -5,9 +5,8 @@ import tracemalloc
 
 import pytest
 
-from shared.adapters.archive.archive import BODIES_BYTES_MAX, SMALL_BODY_BYTES, StoreArchive
+from shared.adapters.archive.archive import BODIES_BYTES_MAX, SMALL_BODY_BYTES, StoreArchive, whole_second_after
 from shared.adapters.archive.codec import compress
-from shared.adapters.archive.store import whole_second_after
 from shared.errors import DamagedDocumentError, TryLaterError
 from shared.ports.archive import StoredFile
 from shared.usecases.archives.byte_gate import ByteGate

@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from shared.adapters.auth import identity
-from shared.adapters.auth.identity import FileTokens, GoogleTokens, RenewedToken, Token
+from shared.adapters.auth.identity import GoogleTokens, RenewedToken, Token, file_tokens
 from shared.adapters.http_client import RedirectError
+from shared.adapters.kubernetes.connect import fetch_account_token
 from shared.adapters.kubernetes.requests import Answer
-from shared.adapters.kubernetes.service_account_tokens import AccountTokens
 from shared.errors import TryLaterError
 from tests.builders import NOW
 from tests.loopback import answering_with, elsewhere
@@ -161,7 +161,7 @@ async def test_close_cancels_the_renewal(source):
 async def test_rotated_token_file_is_read_again(tmp_path):
     now, path = [0.0], tmp_path / "token"
     path.write_text("first\n")
-    mine = RenewedToken(FileTokens(path), monotonic=lambda: now[0])
+    mine = RenewedToken(file_tokens(path), monotonic=lambda: now[0])
     assert await mine.token() == "first"
 
     path.write_text("second")
@@ -201,7 +201,7 @@ async def test_token_request_without_a_token_raises_try_later(status):
         return Server()
 
     with pytest.raises(TryLaterError, match=r"^TokenRequest: "):
-        await AccountTokens(connected, "ns/name", "audience")()
+        await fetch_account_token(connected, "ns/name", "audience")
 
 
 @pytest.mark.parametrize("code", [302, 307])

@@ -1,12 +1,23 @@
-"""Kind rules on disk: an error names the file, the line, the field and the expected value."""
+"""Kind rules on disk, also compiled: an error names the file, the line, the field and the expected value."""
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 
-from shared.adapters.config.kind_files import KINDS, read_catalogue, read_rule_files
+from shared.adapters.config.kind_files import (
+    COMPILED,
+    KINDS,
+    compile_kinds,
+    list_yaml,
+    read_catalogue,
+    read_compiled,
+    read_rule_files,
+)
 from shared.adapters.config.yaml_file import FileError
+from tests.builders import ROOT
 
 JOB = yaml.safe_load((KINDS / "job.yaml").read_text())
 GIZMO = JOB | {"apiVersions": ["example.com/v1"], "kind": "Gizmo", "plural": "gizmos"}
@@ -143,3 +154,55 @@ def test_operators_rule_replaces_each_shipped_one_that_it_overlaps(tmp_path):
     (tmp_path / "mpijobs.yaml").write_text(rule)
 
     assert [one.never_finishes for one in read_catalogue(tmp_path).of("kubeflow.org", "MPIJob")] == ["audit"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the shipped rules, compiled."""
+    copy = Path(shutil.copytree(KINDS, tmp_path / "kinds", ignore=shutil.ignore_patterns(COMPILED)))
+    compile_kinds(copy)
+    return copy
+
+
+def test_compiled_rules_equal_those_of_the_yaml_files(folder: Path) -> None:
+    compiled = read_rule_files(shipped=folder)
+    assert len(read_compiled(folder)) == len(compiled) == len(list_yaml(KINDS))
+    (folder / COMPILED).unlink()
+    assert [(one.path, one.rule) for one in compiled] == [
+        (one.path, one.rule) for one in read_rule_files(shipped=folder)
+    ]
+
+
+def test_compiled_file_is_what_is_read(folder: Path) -> None:
+    text = (folder / COMPILED).read_text()
+    (folder / COMPILED).write_text(text.replace('"kind": "PipelineRun"', '"kind": "Renamed"'))
+    assert "Renamed" in {one.rule.kind for one in read_rule_files(shipped=folder)}
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "edited", "edited to the same size"])
+def test_compiled_file_of_other_yaml_files_is_ignored(folder: Path, change: str) -> None:
+    file = folder / "job.yaml"
+    if change == "added":
+        shutil.copy(file, folder / "zz.yaml")
+        with pytest.raises(FileError, match=r"zz\.yaml: expected one rule for Job"):
+            read_rule_files(shipped=folder)
+    elif change == "removed":
+        file.unlink()
+    elif change == "edited to the same size":
+        text = file.read_text()
+        file.write_text(text.replace("kind", "Kind", 1))
+        assert file.stat().st_size == len(text.encode())
+    else:
+        file.write_text(file.read_text() + "\n")
+    assert read_compiled(folder) == {}
+
+
+def test_checkout_has_no_compiled_file() -> None:
+    assert not (KINDS / COMPILED).exists()
+
+
+def test_image_has_a_compiled_file() -> None:
+    steps = (ROOT / "Dockerfile").read_text()
+    compiled = re.search(r"^RUN .*python -m shared\.adapters\.config\.kind_files$", steps, re.MULTILINE)
+    assert compiled
+    assert steps.index("COPY shared shared") < compiled.start() < steps.index("FROM", steps.index("AS build"))

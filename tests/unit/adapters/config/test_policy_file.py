@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from shared.adapters.config.policy_file import POLICY_POLL_SECONDS, PolicyFile, parse_policy, read_policy, schema
+from shared.adapters.config.policy_file import POLICY_POLL_SECONDS, PolicyFile, parse_policy, read_policy
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import FileError
 from shared.bootstrap.config import read_config
@@ -13,6 +13,7 @@ from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, POD, shipped_kinds
 from tests.fakes import FakeTelemetry
+from tests.reference.policy import schema
 
 KINDS = Catalogue((JOB, POD))
 GOOD = """

@@ -17,9 +17,9 @@ from shared.adapters.events.cloudevents import (
     parse_event,
     parse_message,
     parse_object,
+    parse_sweep,
     to_http,
 )
-from shared.adapters.events.inputs import parse_sweep
 from shared.core.values.objects import ObjectRef
 from shared.errors import EventError
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet

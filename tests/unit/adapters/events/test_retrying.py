@@ -4,8 +4,7 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.events.cloudevents import Event, parse_event
-from shared.adapters.events.publisher import HttpPublisher
-from shared.adapters.events.retrying import RETRIES, retrying
+from shared.adapters.events.publisher import RETRIES, HttpPublisher, retrying
 from shared.errors import PermanentError, TryLaterError
 from tests.loopback import answering_with
 

@@ -18,13 +18,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.kubernetes import access
 from shared.adapters.kubernetes import cluster as kubernetes_cluster
 from shared.adapters.kubernetes import connect as connecting
-from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.tls import CaFile
+from shared.adapters.kubernetes.connect import _decode, connect, get_access
+from shared.adapters.kubernetes.transport import CaFile
 from shared.devserver.ports import free_port
 from shared.errors import PermanentError, TryLaterError
 from tests.builders import JOB, job
@@ -161,7 +159,7 @@ async def test_ca_file_that_is_only_half_written_is_read_again_at_the_next_reque
 
 
 @pytest.mark.parametrize("text", ["", "\n", "half of a fi"])
-@pytest.mark.parametrize("parse", [str, access._decode])
+@pytest.mark.parametrize("parse", [str, _decode])
 def test_ca_file_without_a_certificate_never_makes_the_system_trusted(ca: Path, text: str, parse: Any) -> None:
     ca.write_text(text)
     assert CaFile(ca, parse).load_changed() is None

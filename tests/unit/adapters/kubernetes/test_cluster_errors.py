@@ -14,13 +14,13 @@ from aiohttp import web
 
 from shared.adapters import clock
 from shared.adapters.http_client import RedirectError
-from shared.adapters.kubernetes import api_groups, bodies
+from shared.adapters.kubernetes import bodies, discovery
 from shared.adapters.kubernetes import cluster as adapter
 from shared.adapters.kubernetes import requests as apiserver
+from shared.adapters.kubernetes.bodies import GoneError, TooLargeError, UnreadableError
+from shared.adapters.kubernetes.cluster import Memory
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
 from shared.adapters.kubernetes.transport import API_CONNECTIONS_MAX
-from shared.adapters.kubernetes.watch_lines import Memory
 from shared.core.values import jsontext
 from shared.core.values.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
@@ -125,7 +125,7 @@ def deadline(monkeypatch):
     deadline = Deadline()
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", deadline.limit)
     monkeypatch.setattr(clock, "READ_SECONDS_MAX", deadline.limit)
-    monkeypatch.setattr(api_groups, "DISCOVERY_SECONDS_MAX", deadline.limit)
+    monkeypatch.setattr(discovery, "DISCOVERY_SECONDS_MAX", deadline.limit)
     for module in (adapter, apiserver):
         monkeypatch.setattr(module, "time", deadline)
     return deadline

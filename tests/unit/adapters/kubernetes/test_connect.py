@@ -8,8 +8,7 @@ import pytest
 
 from shared.adapters.auth.identity import GivenToken
 from shared.adapters.kubernetes import connect as connecting
-from shared.adapters.kubernetes.access import Access
-from shared.adapters.kubernetes.connect import connect
+from shared.adapters.kubernetes.connect import Access, connect
 from shared.errors import PermanentError, TryLaterError
 from tests.builders import ROOT
 
@@ -83,7 +82,7 @@ import asyncio, sys
 from pathlib import Path
 from shared.adapters.auth.identity import GivenToken
 from shared.adapters.kubernetes import connect
-from shared.adapters.kubernetes.access import Access
+from shared.adapters.kubernetes.connect import Access
 connect.SERVICE_ACCOUNT = Path({str(pod)!r})
 access = Access("https://10.0.0.1", "", GivenToken("x")) if {access == "settings"} else None
 cluster = asyncio.run(connect.connect(access=access))

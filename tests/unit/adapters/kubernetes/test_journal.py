@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from shared.adapters.kubernetes.journal import JournaledTelemetry, ReportingTelemetry
 from shared.adapters.kubernetes.journal_events import (
     COUNTED,
     NOTE_BYTES_MAX,
@@ -17,7 +18,6 @@ from shared.adapters.kubernetes.journal_events import (
     key_of,
 )
 from shared.adapters.kubernetes.journal_reading import parse_event
-from shared.adapters.telemetry.journaled import JournaledTelemetry, ReportingTelemetry
 from shared.core.policy.limits import Rate
 from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import BACKOFF_SECONDS_MAX

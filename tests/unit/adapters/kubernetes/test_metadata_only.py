@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared.adapters.kubernetes.metadata_only import as_target, read_rows
+from shared.adapters.kubernetes.bodies import as_target, read_rows
 from shared.core.references.reference import TargetKind
 from shared.errors import PermanentError
 from tests.builders import NOW

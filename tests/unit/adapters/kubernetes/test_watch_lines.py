@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared.adapters.kubernetes.watch_lines import parse_watch_line
+from shared.adapters.kubernetes.cluster import parse_watch_line
 from shared.core.values.objects import ref_of
 from tests.builders import JOB, job
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.kubernetes.watch_lines import Memory
+from shared.adapters.kubernetes.cluster import Memory
 
 STEPS = st.lists(st.tuples(st.sampled_from("abcde"), st.none() | st.binary(max_size=40)), max_size=60)
 

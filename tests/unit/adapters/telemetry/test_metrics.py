@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import generate_latest
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.telemetry import scraping
+from shared.adapters.telemetry import metric_parts
+from shared.adapters.telemetry.metric_parts import SCRAPES_MAX
 from shared.adapters.telemetry.metrics import Metrics
-from shared.adapters.telemetry.scraping import SCRAPES_MAX
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.exports import serve_metrics
+from shared.bootstrap.start import serve_metrics
 from shared.core.decision.decide import Reason
 from shared.core.decision.forecast import Forecast
 from shared.core.values.objects import ObjectRef
@@ -258,7 +258,7 @@ class Engine:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """On a slow machine, no value of a scrape is late."""
-    monkeypatch.setattr(scraping, "SCRAPED_VALUE_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(metric_parts, "SCRAPED_VALUE_SECONDS_MAX", 60.0)
 
 
 async def scraped(metrics):
@@ -339,14 +339,16 @@ async def test_idle_connections_hold_no_thread_and_delay_no_scrape():
 
 
 async def test_scrape_with_a_slow_value_ends_without_it(monkeypatch):
-    sent, setup = threading.Event(), scraping._Handler.setup
+    sent, setup = threading.Event(), metric_parts._Handler.setup
 
     def setup_once_sent(handler):
         sent.wait()
         setup(handler)
 
-    monkeypatch.setattr(scraping._Handler, "timeout", 0.1)
-    monkeypatch.setattr(scraping._Handler, "setup", setup_once_sent)  # bytes after the end would reset the connection
+    monkeypatch.setattr(metric_parts._Handler, "timeout", 0.1)
+    monkeypatch.setattr(
+        metric_parts._Handler, "setup", setup_once_sent
+    )  # bytes after the end would reset the connection
     metrics, port = of(), free_port()
     close = metrics.serve(port, "127.0.0.1")
     try:

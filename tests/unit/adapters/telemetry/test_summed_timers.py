@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.telemetry.logs import LogTelemetry
-from shared.adapters.telemetry.summed_timers import SummedTimers
+from shared.adapters.telemetry.logs import LogTelemetry, SummedTimers
 from shared.core.decision.reasons import Reason
 from shared.core.values.objects import format_instant, ref_of
 from shared.ports import Verdict

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from shared.adapters.events.cloudevents import Event
-from shared.adapters.events.inputs import parse_proof, with_proof
+from shared.adapters.events.cloudevents import Event, parse_proof, with_proof
 from shared.adapters.timers.nats.schedules import body_of, timer_of
 from shared.adapters.timers.sqlite.store import StoredTimer, row_of
 from shared.core.values.objects import ObjectRef, ref_of

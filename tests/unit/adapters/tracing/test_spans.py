@@ -7,12 +7,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from shared.adapters.events.answers import responding
-from shared.adapters.events.cloudevents import Event, event_of, to_http
-from shared.adapters.events.traced import send_traced
+from shared.adapters.events.cloudevents import Event, event_of, send_traced, to_http
 from shared.adapters.kubernetes.transport import describe, is_traced, traced
 from shared.adapters.tracing.current import current_traceparent, install, within
-from shared.adapters.tracing.otel_tracer import OtelTracer
-from shared.adapters.tracing.resource import build_resource
+from shared.adapters.tracing.otel_tracer import OtelTracer, build_resource
 from shared.core.values.objects import ref_of
 from shared.errors import TryLaterError
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
