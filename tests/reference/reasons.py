@@ -10,16 +10,16 @@ from tests.reference.texts import code, fill, members, table
 
 def render():
     """The page."""
-    dispatchers = [(one.name, _mark(one), one.does) for one in DISPATCHERS]
-    appliers = [(one.name, "; ".join(_marks(one)), ", ".join(map(code, one.hooks)), one.does) for one in APPLIERS]
+    dispatchers = [(one.name, _sign(one), one.does) for one in DISPATCHERS]
+    appliers = [(one.name, "; ".join(_signs(one)), ", ".join(map(code, one.hooks)), one.does) for one in APPLIERS]
     return fill(
         "reasons",
         decisions=_table(Reason),
         safeguards=_table(Safeguard),
         handling=_table(HandlingReason),
         obstacles=table(("Reason", "Meaning", "What to do"), sorted(_rows(ObstacleReason))),
-        dispatchers=table(("Dispatcher", "Mark", "After an early deletion"), dispatchers),
-        appliers=table(("Controller", "Mark", "Not on", "After a deletion"), appliers),
+        dispatchers=table(("Dispatcher", "Recognized by", "After an early deletion"), dispatchers),
+        appliers=table(("Controller", "Recognized by", "Not on", "After a deletion"), appliers),
         verdicts=table(("Verdict", "Meaning"), [(code(one), *texts) for one, texts in members(Verdict)]),
     )
 
@@ -32,8 +32,8 @@ def _rows(reasons):
     return [(code(one), *texts) for one, texts in members(reasons)]
 
 
-def _marks(applier):
-    """The marks of an object that a controller applies; one of them is enough."""
+def _signs(applier):
+    """What an object has that a controller applies; one of them is enough."""
     if applier.annotation:
         yield f"annotation {code(applier.annotation)}"
     if applier.label:
@@ -42,7 +42,7 @@ def _marks(applier):
         yield f"field manager {' or '.join(code(one) for one in applier.managers)}"
 
 
-def _mark(dispatcher):
+def _sign(dispatcher):
     if dispatcher.owner:
         return f"owner {code(dispatcher.owner)}"
     return f"label {code(dispatcher.label + (f'={dispatcher.value}' if dispatcher.value else ''))}"
