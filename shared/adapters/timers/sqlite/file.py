@@ -159,7 +159,7 @@ class FileHealth:
         self._damage = ""
 
     def check(self) -> None:
-        """Check the file before new timers are written; a few microseconds.
+        """Check the file before a write; a few microseconds.
 
         Raises:
             TtlError: A timer that is written now would be lost.

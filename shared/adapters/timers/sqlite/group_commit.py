@@ -10,14 +10,14 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
 from shared.adapters.timers.sqlite.file import FileHealth
-from shared.errors import TryLaterError
+from shared.errors import TryLaterError, TtlError
 
 GATHER_SECONDS = 0.002
 """How long a write that shrinks the file waits for others; a delivery keeps its permit for so long."""
@@ -131,7 +131,8 @@ class GroupCommit:
 
     def _commit(self, batch: list[_Waiting[Any]]) -> tuple[list[Any], Exception | None]:
         try:
-            if not all(waiting.shrinks for waiting in batch):
+            # An outcome is written to any file, but `note` must not take a file that was cut off for one that shrank.
+            with suppress(TtlError, OSError) if all(waiting.shrinks for waiting in batch) else nullcontext():
                 self._health.check()
             self._db.execute("BEGIN IMMEDIATE")
             results = [waiting.write(self._db) for waiting in batch]

@@ -60,6 +60,7 @@ def change_flags(flags: str, *files: str) -> "subprocess.CompletedProcess[bytes]
 async def refusal(world: World, spoil: Callable[[], object]) -> str:
     """Why a timer is refused after the file was spoiled."""
     async with world.running() as engine:
+        await engine.pending()  # so that the first write of `run` comes before that of `set`
         await engine.set([timer("first", 600)])
         spoil()
         with pytest.raises(TryLaterError) as raised:
@@ -98,6 +99,17 @@ async def test_file_that_is_cut_off_refuses_timers(world: World) -> None:
     assert f"expected at least {size} bytes, got {size // 2}" in await refusal(
         world, lambda: os.truncate(world.path, size // 2)
     )
+
+
+async def test_outcome_that_is_written_to_a_file_that_was_cut_off_does_not_hide_it(world: World) -> None:
+    await fill(world)
+    async with world.running() as engine:
+        await engine.pending()
+        await engine.set([timer("first", 600)])
+        os.truncate(world.path, world.path.stat().st_size // 2)
+        await engine._commits.submit(lambda _: None, shrinks=True)
+        with pytest.raises(TryLaterError, match="was cut off"):
+            await engine.set([timer("second", 600)])
 
 
 async def test_garbage_in_the_file_refuses_timers_with_the_reason(world: World) -> None:
