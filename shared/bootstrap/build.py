@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.journal import EventJournal, JournaledTelemetry, ReportingTelemetry
 from shared.bootstrap.archives import OpenedArchives
 from shared.bootstrap.config import ProcessConfig
-from shared.bootstrap.process import InstallationEvents, Once, Process
+from shared.bootstrap.installation_events import InstallationEvents
+from shared.bootstrap.process import Once, Process
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.kinds.rule import KindRule
 from shared.core.values.timing import sweep_ahead
@@ -38,7 +40,7 @@ def build(config: ProcessConfig) -> Process:
     settings = config.settings
 
     async def build_cluster() -> Cluster:
-        from shared.adapters.kubernetes.connect import connect, get_access  # noqa: PLC0415 - loads the HTTP client
+        from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - loads the HTTP client
 
         return await connect(access=get_access(settings))
 

@@ -5,7 +5,6 @@ Each is made, and its modules are imported, when it is first needed: else it wou
 
 # ruff: noqa: PLC0415 - see above
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -15,13 +14,12 @@ from shared.adapters.config.settings import Settings, SettingsError
 from shared.adapters.events.answers import Function, Read, Respond, answering, responding
 from shared.adapters.events.cloudevents import parse_event
 from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.timer_engine import TimerEngine
-from shared.core.values.objects import ObjectRef
 from shared.core.values.timing import horizon
 from shared.errors import TryLaterError
 from shared.messages import Proof, Purpose, Timer, TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Journal, Publisher, Timers
-from shared.ports.cluster import EventLevel
 from shared.usecases.sweeps.chains import SweepChains
 from shared.usecases.sweeps.pages import LargePages
 from shared.usecases.timers import fire_task, schedule, set_timers
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from shared.adapters.events.publisher import HttpPublisher
-    from shared.adapters.kubernetes.connect import Access
+    from shared.adapters.kubernetes.access import Access
     from shared.evaluation.evaluator import Evaluator
     from shared.evaluation.proofs import Proofs
     from shared.ports import UsageCluster
@@ -71,47 +69,6 @@ class Once(Generic[_T]):
             if self.made is None:
                 self.made = await self._make()
             return self.made
-
-
-SWEPT_PAUSE_SECONDS = 10.0
-"""The pause between two Events of one reason about finished sweeps: otherwise forged `sweep.continue` events
-could fill etcd with Events."""
-
-
-class InstallationEvents:
-    """Writes Events about the Namespace of the installation; a dry run writes none.
-
-    Args:
-        settings: The settings, with the namespace of the installation.
-        connected: Returns the cluster.
-    """
-
-    def __init__(self, settings: Settings, connected: Callable[[], Awaitable[Cluster]]) -> None:
-        self._settings = settings
-        self._connected = connected
-        self._swept_at: dict[str, float] = {}
-
-    async def write(self, reason: str, message: str, level: EventLevel = "Warning") -> None:
-        """Write an Event in the namespace of the settings; none if they name no namespace."""
-        await self.write_in(self._settings.home_namespace, reason, message, level)
-
-    async def write_in(self, namespace: str, reason: str, message: str, level: EventLevel) -> None:
-        """Write an Event in a namespace; none if the namespace is empty."""
-        if namespace and not self._settings.dry_run:
-            await write_event(await self._connected(), namespace, reason, message, level)
-
-    async def write_swept(self, reason: str, message: str, level: EventLevel) -> None:
-        """Write an Event about a finished sweep, unless one of the same reason was written just before."""
-        now = asyncio.get_running_loop().time()
-        if now - self._swept_at.get(reason, -math.inf) >= SWEPT_PAUSE_SECONDS:
-            self._swept_at[reason] = now
-            await self.write(reason, message, level)
-
-
-async def write_event(cluster: Cluster, namespace: str, reason: str, message: str, level: EventLevel) -> None:
-    """Write an Event about the installation in a namespace."""
-    about = ObjectRef(api_version="v1", kind="Namespace", namespace=namespace, name=namespace, uid="")
-    await cluster.record_event(about, reason, message, level=level)
 
 
 def build_publisher(settings: Settings, connected: Callable[[], Awaitable[Cluster]], **options: Any) -> "HttpPublisher":
@@ -183,7 +140,7 @@ class Process:
         Raises:
             SettingsError: The settings of the API server are invalid.
         """
-        from shared.adapters.kubernetes.connect import get_access
+        from shared.adapters.kubernetes.access import get_access
 
         return None if self.config.cluster else get_access(self.config.settings)
 

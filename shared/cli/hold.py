@@ -8,7 +8,7 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.state_configmap import read_contents
-from shared.cli.brake import find_brake_namespaces, shared_state
+from shared.cli.deleters.brakes import find_brake_namespaces, shared_state
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, namespace_option, object_options, reason_option
 from shared.cli.input.target import connected, split_target

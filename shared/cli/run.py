@@ -18,8 +18,9 @@ import click
 
 from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.config.timers_address import SqliteAddress
+from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster, Memory
-from shared.adapters.kubernetes.connect import get_access, own_namespace
+from shared.adapters.kubernetes.connect import own_namespace
 from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry, SummedTimers
 from shared.adapters.timers.sqlite.file import OwnedError, TimerFile
@@ -28,7 +29,7 @@ from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig, read_config
 from shared.bootstrap.process import Process
 from shared.bootstrap.start import serve_metrics, start_exports
-from shared.cli.brake import find_stop
+from shared.cli.deleters.brakes import find_stop
 from shared.cli.deleters.in_force import InForce, PolicyInForce, ReachableArchives, read_in_force
 from shared.cli.input.command import command
 from shared.cli.input.options import (

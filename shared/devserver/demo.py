@@ -1,7 +1,7 @@
 """The demo: Jobs and Pods finish on an API server, and the runner deletes those that are due.
 
 The API server and the runner are real. Only the finish of each object is simulated: the demo writes the status that a
-Job controller or a kubelet would write.
+Job controller or a kubelet would write. The end of the module has these objects, as manifests.
 """
 
 import asyncio

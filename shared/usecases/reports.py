@@ -1,4 +1,4 @@
-"""What the functions report about one object: its deletion or stop, and a Kubernetes Event about a decision.
+"""What the functions report about one object: its deletion or stop, an entry of the journal, an Event about a decision.
 
 For a stop, also the patch that makes it.
 """

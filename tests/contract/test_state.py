@@ -17,7 +17,7 @@ from shared.adapters.kubernetes.requests import count_objects
 from shared.adapters.kubernetes.state_configmap import ConfigMapState
 from shared.bootstrap.build import build_safeguards
 from shared.bootstrap.config import ProcessConfig
-from shared.cli.brake import shared_state
+from shared.cli.deleters.brakes import shared_state
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.ports import EventReason
 from shared.safeguards.denials import release_breaker

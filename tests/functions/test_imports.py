@@ -46,6 +46,7 @@ asyncio.run(load())
     [
         ("schedule", MODELS, set(), API_SERVER | TIMERS | PUBLISHER | USE_CASES),
         ("timers", MODELS | HTTP_CLIENT, TIMERS | PUBLISHER, API_SERVER | USE_CASES),
+        ("expire", MODELS, set(), API_SERVER | TIMERS | PUBLISHER),
     ],
 )
 async def test_function_imports_only_the_listed_libraries(name, libraries, ours, not_ours, tmp_path):

@@ -19,8 +19,9 @@ from google.auth.compute_engine import _metadata
 from shared.adapters.auth import identity
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes import connect as connecting
+from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.connect import connect, get_access
+from shared.adapters.kubernetes.connect import connect
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.devserver.real_servers import RealServer, real_server

@@ -14,7 +14,7 @@ import yaml
 
 from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.config.timers_address import CloudTasksAddress
-from shared.adapters.kubernetes.connect import get_access
+from shared.adapters.kubernetes.access import get_access
 from shared.adapters.timers.cloudtasks.engine import ANSWER_SECONDS
 from shared.adapters.timers.delivery import LIMITS
 from shared.messages import ObjectArchived, Purpose, TimersSet

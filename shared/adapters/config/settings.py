@@ -1,4 +1,4 @@
-"""Settings from environment variables; no other module reads `os.environ`, except `log_form`.
+"""Settings from environment variables; no part of a function reads `os.environ` elsewhere, except `log_form`.
 
 A TTL_ variable that is set but empty is rejected, since an unset variable often means more than any value. An empty
 variable of Knative or OpenTelemetry means unset.

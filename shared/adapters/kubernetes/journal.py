@@ -1,4 +1,6 @@
-"""The journal in Kubernetes Events, written in the background, so that no deletion waits for it.
+"""The journal in Kubernetes Events, written in the background, so that no deletion waits for it; and who fills it.
+
+`JournaledTelemetry` enters deletions and refusals, and `ReportingTelemetry` the reports of decisions.
 
 An entry gets an Event of its own while the rate allows it. Further entries of a minute are summed up: one Event for
 each namespace, kind and source. So each entry is recorded, counted or dropped, and the telemetry counts which.

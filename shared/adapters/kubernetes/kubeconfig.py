@@ -21,7 +21,8 @@ from kubernetes.aio.config.openid import OpenIDRequestor
 from shared.adapters.config.settings import SettingsError
 from shared.adapters.config.yaml_file import SafeLoader, describe_error
 from shared.adapters.http_client import refuse_redirects
-from shared.adapters.kubernetes.transport import Transport, get_proxy, tls_context
+from shared.adapters.kubernetes.access import tls_context
+from shared.adapters.kubernetes.transport import Transport, get_proxy
 from shared.core.values.objects import get_in, get_text, list_mappings, printable, quote
 from shared.errors import PermanentError
 

@@ -1,4 +1,4 @@
-"""Structured logs: one line per verdict, in the words of the code, and counts of them."""
+"""Structured logs: one line per verdict, in the words of the code, and counts of them; in `run`, sums of timers."""
 
 import logging
 from collections import Counter

@@ -38,10 +38,8 @@ async def connected(
     Raises:
         SettingsError: --kinds names an unknown kind.
     """
-    from shared.adapters.kubernetes.connect import (  # noqa: PLC0415 - `--help` and offline commands need no client
-        connect,
-        get_access,
-    )
+    from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - as below
+    from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - `--help` needs no HTTP client
     from shared.adapters.kubernetes.requests import Patience  # noqa: PLC0415 - as above
 
     _check_kinds(options)

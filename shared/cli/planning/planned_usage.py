@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shared.adapters.kubernetes.state_configmap import ConfigMapState
-from shared.cli.brake import find_user
+from shared.cli.deleters.brakes import find_user
 from shared.cli.input.options import Options
 from shared.cli.input.target import connected
 from shared.cli.output.printing import echo, inform, warn

@@ -138,7 +138,7 @@ class Store:
     def patch(
         self, resource: Resource, namespace: str, name: str, patch: Patch, options: WriteOptions = _PLAIN_WRITE
     ) -> Object:
-        """Change an object by a patch of `patches`, or by any function from object to object.
+        """Change an object by a patch of `writes`, or by any function from object to object.
 
         Raises:
             StatusError: As update.

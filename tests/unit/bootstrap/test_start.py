@@ -78,8 +78,7 @@ async def test_sdk_is_imported_only_with_an_endpoint(name, otel, is_imported, tm
 
 
 async def test_endpoint_without_the_extra_names_what_to_install(monkeypatch):
-    for name in ("resource", "otel_tracer"):
-        monkeypatch.delitem(sys.modules, f"shared.adapters.tracing.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "shared.adapters.tracing.otel_tracer", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
 
     with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT: .* install ttl-after-finished\[otel\], or"):

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shared.adapters.kubernetes import requests
-from shared.cli import brake
+from shared.cli.deleters import brakes
 from shared.cli.input import target
 from shared.cli.main import main
 
@@ -41,7 +41,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "READ_SECONDS", 0.05)
     monkeypatch.setattr(requests, "LATE_SECONDS", 0.01)
-    monkeypatch.setattr(brake, "BRAKE_READ_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(brakes, "BRAKE_READ_SECONDS_MAX", 0.05)
 
 
 def ran(kubeconfig: Path, *words: str) -> Result:

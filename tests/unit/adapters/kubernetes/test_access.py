@@ -7,7 +7,7 @@ import pytest
 
 from shared.adapters.auth.identity import GivenToken, RenewedToken
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.adapters.kubernetes.connect import get_access
+from shared.adapters.kubernetes.access import get_access
 from tests.builders import not_none
 
 SERVER = {"TTL_API_SERVER": "https://10.0.0.1"}

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes import cluster as kubernetes_cluster
 from shared.adapters.kubernetes import connect as connecting
+from shared.adapters.kubernetes.access import CaFile, _decode, get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.connect import _decode, connect, get_access
-from shared.adapters.kubernetes.transport import CaFile
+from shared.adapters.kubernetes.connect import connect
 from shared.devserver.ports import free_port
 from shared.errors import PermanentError, TryLaterError
 from tests.builders import JOB, job

@@ -8,7 +8,8 @@ import pytest
 
 from shared.adapters.auth.identity import GivenToken
 from shared.adapters.kubernetes import connect as connecting
-from shared.adapters.kubernetes.connect import Access, connect
+from shared.adapters.kubernetes.access import Access
+from shared.adapters.kubernetes.connect import connect
 from shared.errors import PermanentError, TryLaterError
 from tests.builders import ROOT
 
