@@ -27,7 +27,7 @@ from tests.guarded_kinds import NAMESPACE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-SECONDS = 3
+SECONDS = 5
 """The TTL of the Jobs: long enough for a proof, since a Date has whole seconds."""
 
 SETTINGS = {"TTL_KINDS": "jobs", "TTL_NAMESPACE": NAMESPACE, "TTL_PROOF_KEY": "k" * 32}
