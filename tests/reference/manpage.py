@@ -8,9 +8,8 @@ import click
 from shared import __version__
 from shared.adapters.config.settings import OtelSettings, Settings
 from shared.adapters.config.timers_address import TimersSettings
-from shared.cli.input.command import EXIT_CODES
 from shared.cli.main import main
-from tests.reference.cli import PROGRAM, walk
+from tests.reference.cli import EXIT_CODES, PROGRAM, walk
 from tests.reference.texts import described, paragraphs
 
 FOLDER = Path(__file__).parents[2] / "docs" / "man"

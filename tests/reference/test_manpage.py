@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from shared.cli.input.command import EXIT_CODES
 from shared.cli.main import COMMANDS
+from tests.reference.cli import EXIT_CODES
 from tests.reference.manpage import FOLDER, PAGE, render
 
 PAGES = render()

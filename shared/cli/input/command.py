@@ -17,19 +17,6 @@ from shared.cli.input.options import Options
 from shared.cli.output.printing import wrapped
 from shared.errors import TtlError
 
-EXIT_CODES = {
-    "0": "The command succeeded.",
-    "1": "The command failed, a check of it failed, or a part could not be read, such as the policy in force. "
-    "Standard error or the output has the message. For `archive diff`: the objects differ.",
-    "2": "An option, an argument or an environment variable is missing or invalid, or two options exclude each other. "
-    "A kind that no rule names, and a context that the kubeconfig does not have, are invalid. "
-    "If an object, or a file with a policy or with rules, does not exist, the code is 1. For `archive diff`: "
-    "the objects cannot be compared.",
-    "3": "Only `plan --policy`: more objects would be deleted at once than `--limit`, or its breaker would trip.",
-    "130, 143": "Ctrl-C (SIGINT) or SIGTERM ended the command early. `run`, `watch` and `ui` exit with 0 instead.",
-}
-"""The exit codes of all commands; docs/reference/cli.md is made from the commands, and from these."""
-
 
 class Command(click.Command):
     """A command: an async function, which gets the values of the shared options in the argument `options`."""

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shared.cli.input.command import EXIT_CODES
 from shared.cli.main import LazyGroup, main
 from tests.builders import COMMAND, ROOT
+from tests.reference.cli import EXIT_CODES
 from tests.unit.cli.timers.test_timers_commands import create, timer
 
 DOCUMENTED = {code for codes in EXIT_CODES for code in codes.split(", ")}
