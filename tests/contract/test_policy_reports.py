@@ -134,14 +134,23 @@ class Bench:
         self.rule: dict[str, Any] = {"name": "ci", "match": {"kinds": ["jobs"]}, "ttl": "0s", "audit": True}
         kinds = Catalogue((JOB,))
         evaluator = Evaluator(cluster, kinds, lambda: self.policy, only=namespace)
-        expiry = Handler(DELETION, cluster, kinds, evaluator, self.clock, self.telemetry, dry_run=False, by="sweep")
+        expiry = Handler(
+            DELETION,
+            cluster,
+            kinds,
+            evaluator,
+            self.clock,
+            self.telemetry,
+            dry_run=False,
+            by="sweep",
+            namespace=namespace,
+        )
         self.reports = AuditReports(KubernetesPolicyReports(cluster, namespace), self.clock, self.telemetry)
         self._sweep = sweep_with(
             expiry,
             FakePublisher(),
             timedelta(minutes=10),
             concurrency=2,
-            namespace=namespace,
             audit_reports=self.reports,
         )
 
